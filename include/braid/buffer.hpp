@@ -21,7 +21,8 @@ namespace detail {
 
 /// Bytes with an intrusive reference count, freed when the last reference goes, on the thread that drops it.
 ///
-/// The bytes lie behind the header in the same allocation, or are foreign ones that a derived block keeps alive.
+/// The bytes lie behind the header in the same allocation, or are foreign ones that a derived block keeps
+/// alive.
 class block {
  public:
   block(const block&) = delete;
@@ -57,7 +58,8 @@ class block {
   std::size_t capacity_;
 };
 
-/// A counted reference to a block, or none. A byte may be written through it while no buffer covers that byte.
+/// A counted reference to a block, or none. A byte may be written through it while no buffer covers that
+/// byte.
 class block_ref {
  public:
   block_ref() noexcept = default;
@@ -106,13 +108,13 @@ struct buffer_piece {
 
 }  // namespace detail
 
-/// An immutable chain of byte pieces. Copying, slicing and appending one buffer to another count references and
-/// never copy bytes.
+/// An immutable chain of byte pieces. Copying, slicing and appending one buffer to another count references
+/// and never copy bytes.
 ///
 /// Up to two pieces are stored inside the object, more on the heap. A moved-from buffer is empty.
 ///
-/// Thread safety: distinct buffers may be used from different threads at once, also when they share bytes. One
-/// buffer must not be changed while another thread uses it.
+/// Thread safety: distinct buffers may be used from different threads at once, also when they share bytes.
+/// One buffer must not be changed while another thread uses it.
 class buffer {
  public:
   /// An empty buffer.
@@ -131,9 +133,9 @@ class buffer {
   static buffer take(std::string&& bytes);
   /// A buffer over `size` bytes at `data` that belong to the caller.
   ///
-  /// The bytes must stay valid and unchanged until `release` is called. That happens once, when the last buffer that
-  /// shares them is gone, on whichever thread drops it; at once if `size` is 0. `release` may be empty and must not
-  /// throw. Not called if this function throws (std::bad_alloc).
+  /// The bytes must stay valid and unchanged until `release` is called. That happens once, when the last
+  /// buffer that shares them is gone, on whichever thread drops it; at once if `size` is 0. `release` may be
+  /// empty and must not throw. Not called if this function throws (std::bad_alloc).
   static buffer wrap(const void* data, std::size_t size, std::function<void()> release);
 
   /// Number of bytes.
@@ -149,7 +151,8 @@ class buffer {
   /// Adds a copy of `bytes`, which must not lie in this buffer. Throws std::bad_alloc.
   void append(std::string_view bytes);
 
-  /// The `length` bytes from `offset`, by reference; what lies past the end is left out. Throws std::bad_alloc.
+  /// The `length` bytes from `offset`, by reference; what lies past the end is left out. Throws
+  /// std::bad_alloc.
   buffer slice(std::size_t offset, std::size_t length = std::string_view::npos) const;
 
   /// Number of contiguous pieces; none is empty.

@@ -2,35 +2,35 @@
 
 #include <braid/buffer.hpp>
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
 
-#include <sys/uio.h>
-
 namespace braid::net {
 
 /// The bytes that a connection still has to send, in order; does no I/O.
 ///
-/// Small pieces are copied next to each other into blocks, so that many frames leave in one write; large ones are
-/// kept by reference. Bytes that gather() pointed to stay where they are until they are consumed, whatever is added
-/// meanwhile. Not thread-safe.
+/// Small pieces are copied next to each other into blocks, so that many frames leave in one write; large ones
+/// are kept by reference. Bytes that gather() pointed to stay where they are until they are consumed,
+/// whatever is added meanwhile. Not thread-safe.
 class outbound_queue {
  public:
   /// \param limit most unsent bytes, checked by would_exceed() only; 0: no limit.
   explicit outbound_queue(std::size_t limit = 0) noexcept : limit_{limit} {}
 
-  /// True if `n` more bytes would take a queue that is not empty over its limit. An empty queue takes one frame of
-  /// any size, so that a limit below the size of a message does not refuse it for ever.
+  /// True if `n` more bytes would take a queue that is not empty over its limit. An empty queue takes one
+  /// frame of any size, so that a limit below the size of a message does not refuse it for ever.
   bool would_exceed(std::size_t n) const noexcept {
     return limit_ != 0 && size_ != 0 && (size_ > limit_ || n > limit_ - size_);
   }
   std::size_t limit() const noexcept { return limit_; }
 
-  /// Room for `n` bytes behind all that was added, to be encoded into and then committed; valid until the next call
-  /// of a function that adds or consumes. Throws std::bad_alloc.
+  /// Room for `n` bytes behind all that was added, to be encoded into and then committed; valid until the
+  /// next call of a function that adds or consumes. Throws std::bad_alloc.
   char* reserve(std::size_t n);
   /// Adds the first `n` bytes of the last reserve().
   void commit(std::size_t n);
@@ -45,7 +45,7 @@ class outbound_queue {
   std::size_t gather(std::span<iovec> target) const noexcept;
   /// Says that the first `n` unsent bytes, `n <= size()`, were handed to the transport.
   void consume(std::size_t n) noexcept;
-  /// Drops all unsent bytes.
+  /// Drops all unsent bytes; they count as added and as not handed over.
   void clear() noexcept;
   /// Gives the memory kept for reuse back if nothing is unsent; for connections that have become idle.
   void trim() noexcept;
@@ -53,13 +53,13 @@ class outbound_queue {
   /// Unsent bytes.
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
-  /// Bytes handed to the transport since the start. A frame that was added when bytes_appended_total() was P has had
-  /// a byte handed over if this is larger than P.
+  /// Bytes handed to the transport since the start. A frame that was added when bytes_appended_total() was P
+  /// has had a byte handed over if this is larger than P.
   std::uint64_t bytes_consumed_total() const noexcept { return consumed_; }
   /// Bytes added since the start: the position in the stream of the next byte to be added.
   std::uint64_t bytes_appended_total() const noexcept { return appended_; }
-  /// Bytes of memory held for copied pieces; large pieces kept by reference are not counted.
-  std::size_t memory() const noexcept;
+  /// Size in bytes of the block that copied pieces go to: what an empty queue keeps for reuse.
+  std::size_t kept_memory() const noexcept { return tail_.capacity(); }
 
   /// Pieces up to this size are copied.
   static constexpr std::size_t copy_limit = 4096;

@@ -42,21 +42,22 @@ std::string_view to_string(frame_error error) noexcept;
 
 /// One frame as frame_reader::next() hands it out.
 ///
-/// `meta`, `payload` and `attachment` are views into the reader's storage: valid until the reader's next prepare(),
-/// or its end. Reuse one object for all frames of a connection; it keeps the memory of meta.user_fields.
+/// `meta`, `payload` and `attachment` are views into the reader's storage: valid until the reader's next
+/// prepare(), or its end. Reuse one object for all frames of a connection; it keeps the memory of
+/// meta.user_fields.
 class inbound_frame {
  public:
   frame_header header;
   rpc_meta meta;
   std::string_view payload;     ///< Empty if the frame is oversized.
   std::string_view attachment;  ///< Empty if the frame is oversized.
-  /// attachment_size is negative or larger than what follows the meta. All of it is then in `payload`; the call is
-  /// to be failed with 1003.
+  /// attachment_size is negative or larger than what follows the meta. All of it is then in `payload`; the
+  /// call is to be failed with 1003.
   bool bad_attachment_size = false;
 
-  /// The payload as a buffer that outlives the reader. Large ones share the reader's storage without a copy; up to
-  /// copy_limit bytes are copied instead, so that a few kept bytes do not hold on to a whole read block.
-  /// Under the same validity as the views. Throws std::bad_alloc.
+  /// The payload as a buffer that outlives the reader. It shares the reader's storage without a copy, except
+  /// that up to copy_limit bytes, or less than a 32nd of the storage, are copied: so a few kept bytes never
+  /// hold on to a whole read block. To be called while the views are valid. Throws std::bad_alloc.
   buffer take_payload() const { return take(payload); }
   /// The attachment, likewise.
   buffer take_attachment() const { return take(attachment); }
@@ -72,9 +73,9 @@ class inbound_frame {
 
 /// Cuts a byte stream into frames, incrementally and in place; does no I/O.
 ///
-/// Use: read into prepare(), commit() what arrived, call next() until it wants more. One block holds what was read
-/// and not yet handed out. Its size follows the bytes that really arrive, never what a header claims: reads that
-/// fill it make it grow, many short ones make it shrink, an incomplete large frame doubles it.
+/// Use: read into prepare(), commit() what arrived, call next() until it wants more. One block holds what was
+/// read and not yet handed out. Its size follows the bytes that really arrive, never what a header claims:
+/// reads that fill it make it grow, many short ones make it shrink, an incomplete large frame doubles it.
 ///
 /// Not thread-safe; the buffers taken from its frames may go to other threads.
 class frame_reader {
@@ -94,7 +95,8 @@ class frame_reader {
                         std::size_t max_meta_size = default_max_meta_size) noexcept
       : max_body_size_{max_body_size}, max_meta_size_{max_meta_size} {}
 
-  /// Where the next read should land; never empty. Ends the validity of all frames' views. Throws std::bad_alloc.
+  /// Where the next read should land; never empty. Ends the validity of all frames' views. Throws
+  /// std::bad_alloc.
   std::span<char> prepare();
   /// Says that the first `n` bytes of the last prepare() have been read.
   void commit(std::size_t n) noexcept;
@@ -117,17 +119,17 @@ class frame_reader {
  private:
   status parse(inbound_frame& frame);
   status broken(frame_error error) noexcept;
-  status begin_oversized(inbound_frame& frame, frame_header header);
+  status begin_oversized(inbound_frame& frame) noexcept;
   void discard() noexcept;
-  void relocate();
+  void make_room();
 
   std::size_t max_body_size_;
   std::size_t max_meta_size_;
   detail::block_ref block_;
-  std::size_t begin_ = 0;          // first byte not handed out
-  std::size_t end_ = 0;            // end of the committed bytes
-  std::size_t wanted_ = 0;         // bytes from begin_ that the frame in progress needs, 0 while unknown
-  std::size_t discard_ = 0;        // bytes of an oversized body still to come
+  std::size_t begin_ = 0;               // first byte not handed out
+  std::size_t end_ = 0;                 // end of the committed bytes
+  std::size_t wanted_ = 0;              // bytes from begin_ that the frame in progress needs, 0 while unknown
+  std::size_t discard_ = 0;             // bytes of an oversized body still to come
   std::size_t block_size_ = min_block;  // size of the next block
   std::size_t prepared_ = 0;
   unsigned short_reads_ = 0;

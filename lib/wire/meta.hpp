@@ -35,8 +35,8 @@ struct user_field {
 
 /// RpcMeta of baidu_std (baidu_std_meta.proto), complete. An absent optional is not encoded.
 ///
-/// Meant to be reused: clear() and decode_meta() keep the memory of user_fields. Strings are views: of a decoded
-/// meta into the decoded bytes, of one to encode into whatever the caller pointed them to.
+/// Meant to be reused: clear() and decode_meta() keep the memory of user_fields. Strings are views: of a
+/// decoded meta into the decoded bytes, of one to encode into whatever the caller pointed them to.
 struct rpc_meta {
   bool has_request = false;   ///< Whether `request` is present.
   bool has_response = false;  ///< Whether `response` is present.
@@ -44,16 +44,16 @@ struct rpc_meta {
   response_meta response;
   std::optional<std::int32_t> compress_type;
   std::optional<std::int64_t> correlation_id;
-  std::optional<std::int32_t> attachment_size;         ///< Bytes; as sent, so it may be negative or too large.
-  std::optional<std::string_view> chunk_info;          ///< Opaque.
+  std::optional<std::int32_t> attachment_size;  ///< Bytes; as sent, so it may be negative or too large.
+  std::optional<std::string_view> chunk_info;   ///< Opaque.
   std::optional<std::string_view> authentication_data;
-  std::optional<std::string_view> stream_settings;     ///< Opaque.
-  std::vector<user_field> user_fields;                 ///< In no particular order; decoded ones have distinct keys.
+  std::optional<std::string_view> stream_settings;  ///< Opaque.
+  std::vector<user_field> user_fields;  ///< In no particular order; decoded ones have distinct keys.
   std::optional<std::int32_t> content_type;
   std::optional<std::int32_t> checksum_type;
   std::optional<std::string_view> checksum_value;
   std::optional<bool> checksum_with_attachment;
-  std::optional<std::uint64_t> features;      ///< Field 10000: bits of the features that the sender announces.
+  std::optional<std::uint64_t> features;  ///< Field 10000: bits of the features that the sender announces.
   std::optional<std::uint32_t> cancel_cause;  ///< Field 10001: in a cancel frame, why.
 
   /// Back to an empty meta. Keeps a moderate capacity of user_fields.
@@ -62,10 +62,10 @@ struct rpc_meta {
 
 /// Decodes `bytes` into `meta`, whose old content is dropped; its views point into `bytes`.
 ///
-/// Accepts and rejects what protobuf's parser does for baidu_std_meta.proto: the last value of a repeated scalar
-/// wins, embedded messages merge, the last user field of a key wins, unknown fields and known ones of a wrong wire
-/// type are skipped, and a request without its two names is undecodable.
-/// \return false if undecodable; `meta` is then unspecified.
+/// Accepts and rejects what protobuf's parser does for baidu_std_meta.proto: the last value of a repeated
+/// scalar wins, embedded messages merge, the last user field of a key wins, unknown fields and known ones of
+/// a wrong wire type are skipped, and a request without its two names is undecodable. \return false if
+/// undecodable; `meta` is then unspecified.
 bool decode_meta(std::string_view bytes, rpc_meta& meta);
 
 /// Number of bytes that encode_meta() writes.

@@ -1,0 +1,128 @@
+#include "net/outbound_queue.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace braid::net {
+
+namespace {
+
+// So many bursts in a row have to be small before the block for copied pieces shrinks.
+constexpr unsigned shrink_after = 64;
+
+}  // namespace
+
+char* outbound_queue::reserve(std::size_t n) {
+  if (!tail_ || tail_.capacity() - tail_used_ < n) new_tail(n);
+  return tail_.data() + tail_used_;
+}
+
+void outbound_queue::commit(std::size_t n) {
+  if (n == 0) return;
+  const char* data = tail_.data() + tail_used_;
+  if (first_ != pieces_.size() && pieces_.back().data + pieces_.back().size == data &&
+      pieces_.back().owner.get() == tail_.get()) {
+    pieces_.back().size += n;
+    size_ += n;
+    appended_ += n;
+  } else {
+    added({tail_, data, n});
+  }
+  tail_used_ += n;
+  burst_ += n;
+}
+
+void outbound_queue::append(std::string_view bytes) {
+  if (bytes.empty()) return;
+  std::memcpy(reserve(bytes.size()), bytes.data(), bytes.size());
+  commit(bytes.size());
+}
+
+void outbound_queue::append(const buffer& bytes) {
+  for (std::size_t i = 0; i < bytes.piece_count(); ++i) {
+    const auto& piece = bytes.owned_piece(i);
+    if (piece.size <= copy_limit) {
+      append(bytes.piece(i));
+    } else {
+      added(piece);
+    }
+  }
+}
+
+std::size_t outbound_queue::gather(std::span<iovec> target) const noexcept {
+  const std::size_t count = std::min(target.size(), pieces_.size() - first_);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& piece = pieces_[first_ + i];
+    target[i] = {const_cast<char*>(piece.data), piece.size};
+  }
+  return count;
+}
+
+void outbound_queue::consume(std::size_t n) noexcept {
+  if (n == 0) return;
+  consumed_ += n;
+  size_ -= n;
+  while (n != 0) {
+    auto& piece = pieces_[first_];
+    if (n < piece.size) {
+      piece.data += n;
+      piece.size -= n;
+      break;
+    }
+    n -= piece.size;
+    piece = {};
+    ++first_;
+  }
+  if (size_ == 0) {
+    emptied();
+  } else if (first_ > pieces_.size() / 2) {
+    pieces_.erase(pieces_.begin(), pieces_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+  }
+}
+
+void outbound_queue::clear() noexcept {
+  size_ = 0;
+  emptied();
+}
+
+void outbound_queue::trim() noexcept {
+  if (size_ != 0) return;
+  pieces_ = {};
+  first_ = 0;
+  tail_.reset();
+  tail_used_ = 0;
+  block_size_ = min_block;
+  small_bursts_ = 0;
+}
+
+/// Blocks grow with what is added between two moments of emptiness, so that a burst needs few of them.
+void outbound_queue::new_tail(std::size_t n) {
+  if (tail_) block_size_ = std::min(block_size_ * 4, max_block);
+  tail_ = detail::block_ref{std::max(n, block_size_)};
+  tail_used_ = 0;
+}
+
+void outbound_queue::added(detail::buffer_piece piece) {
+  const std::size_t n = piece.size;
+  pieces_.push_back(std::move(piece));
+  size_ += n;
+  appended_ += n;
+}
+
+void outbound_queue::emptied() noexcept {
+  pieces_.clear();
+  first_ = 0;
+  if (burst_ >= block_size_ / 4) {
+    small_bursts_ = 0;
+  } else if (++small_bursts_ >= shrink_after) {
+    small_bursts_ = 0;
+    block_size_ = std::max(block_size_ / 4, min_block);
+  }
+  burst_ = 0;
+  tail_used_ = 0;
+  if (tail_.capacity() > block_size_) tail_.reset();
+}
+
+}  // namespace braid::net
