@@ -33,7 +33,10 @@ class case_report : public Catch::TestEventListenerBase {
   }
 
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
-    line((stats.totals.testCases.failed == 0 ? "passed\t" : "failed\t") + stats.testInfo.name);
+    const char* outcome = stats.totals.testCases.failed > 0      ? "failed\t"
+                          : stats.totals.assertions.total() == 0 ? "empty\t"
+                                                                 : "passed\t";
+    line(outcome + stats.testInfo.name);
     TestEventListenerBase::testCaseEnded(stats);
   }
 
