@@ -114,8 +114,9 @@ class endpoint_parser {
   std::optional<endpoint> parse_plain() {
     const auto colon = text_.find(':');
     const auto host = text_.substr(0, colon);
-    if (host.find_first_of("[]") != std::string_view::npos)
+    if (text_.find_first_of("[]") != std::string_view::npos)
       return fail("there is a bracket where none may be");
+    if (text_.find("://") != std::string_view::npos) return fail("there is a scheme before the host");
     if (colon == std::string_view::npos) return fail("the port is missing");
     if (looks_like_ipv6()) return fail("an IPv6 address must stand in brackets, as in [::1]:80");
     if (host.empty()) return fail("the host is empty");
