@@ -33,6 +33,13 @@ bool is_number(std::string_view label) noexcept {
   return !label.empty() && std::all_of(label.begin(), label.end(), is_digit);
 }
 
+// Whether Asio, which reads "1x" as 1 and what it does not know as 0, understood the scope of an address.
+bool is_scope(std::string_view text, unsigned long scope_id) noexcept {
+  const bool starts_as_number = !text.empty() && is_digit(text.front());
+  const bool is_sane_number = text.size() <= 9 && std::all_of(text.begin(), text.end(), is_digit);
+  return scope_id != 0 && (is_sane_number || !starts_as_number);
+}
+
 // What is wrong with a host name, or null.
 const char* fault_of_name(std::string_view name) noexcept {
   if (name.empty()) return "the host is empty";
@@ -99,8 +106,8 @@ class endpoint_parser {
     boost::system::error_code ec;
     const auto address = boost::asio::ip::make_address_v6(inside, ec);
     if (ec) return fail("what is in brackets is not a valid IPv6 address");
-    // Asio takes a scope it cannot read for 0.
-    if (inside.find('%') != std::string_view::npos && address.scope_id() == 0) {
+    const auto percent = inside.find('%');
+    if (percent != std::string_view::npos && !is_scope(inside.substr(percent + 1), address.scope_id())) {
       return fail("the scope of the IPv6 address is not a known interface");
     }
 

@@ -93,6 +93,8 @@ TEST_CASE("an endpoint that is badly written is refused, with what is wrong", "[
       {"[host]:80", "what is in brackets is not a valid IPv6 address"},
       {"[1:2:3:4:5:6:7:8:9]:80", "what is in brackets is not a valid IPv6 address"},
       {"[fe80::1%no_such_interface]:80", "the scope of the IPv6 address is not a known interface"},
+      {"[fe80::1%1x]:80", "the scope of the IPv6 address is not a known interface"},
+      {"[fe80::1%9999999999]:80", "the scope of the IPv6 address is not a known interface"},
       {"[fe80::1%]:80", "the scope of the IPv6 address is not a known interface"},
       {"::1:80", "an IPv6 address must stand in brackets, as in [::1]:80"},
       {"fe80::1", "an IPv6 address must stand in brackets, as in [::1]:80"},
