@@ -1,0 +1,153 @@
+#pragma once
+
+/// \file
+/// How the library keeps completion handlers and calls them: memory, executor, cancellation slot.
+
+#include <braid/config.hpp>
+
+#include <braid/cancellation.hpp>
+#include <braid/coroutine.hpp>
+#include <braid/error.hpp>
+
+#include <boost/asio/associated_allocator.hpp>
+#include <boost/asio/associated_cancellation_slot.hpp>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/system_executor.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace braid {
+namespace detail {
+
+/// Memory from a cache of the calling thread; it may be given back on any thread.
+void* pool_allocate(std::size_t size);
+void pool_deallocate(void* memory, std::size_t size) noexcept;
+
+/// The allocator of nodes that live as long as one call.
+template <typename T>
+struct pool_allocator {
+  using value_type = T;
+  pool_allocator() = default;
+  template <typename U>
+  explicit(false) pool_allocator(const pool_allocator<U>&) noexcept {}
+  T* allocate(std::size_t n) { return static_cast<T*>(pool_allocate(n * sizeof(T))); }
+  void deallocate(T* p, std::size_t n) noexcept { pool_deallocate(p, n * sizeof(T)); }
+  friend bool operator==(const pool_allocator&, const pool_allocator&) noexcept { return true; }
+};
+
+/// A weak name of a node of some loop's tree, through which any thread may cancel it.
+///
+/// Thread safety: cancel() may be called from any thread; bind() and release() on the node's loop.
+class cancel_handle;
+std::shared_ptr<cancel_handle> make_cancel_handle();
+void request_cancel(const std::shared_ptr<cancel_handle>& handle) noexcept;
+
+/// Lets `slot` cancel what `handle` names. The slot is emitted on a thread of the caller's; the handle carries it over.
+template <typename Slot>
+std::shared_ptr<cancel_handle> connect_slot(Slot slot) {
+  if (!slot.is_connected()) return nullptr;
+  auto handle = make_cancel_handle();
+  slot.assign([handle](boost::asio::cancellation_type type) {
+    if (type != boost::asio::cancellation_type::none) request_cancel(handle);
+  });
+  return handle;
+}
+
+template <typename Handler>
+struct is_await_handler : std::false_type {};
+template <typename... Args>
+struct is_await_handler<await_handler<Args...>> : std::true_type {};
+
+/// Calls `handler` on its associated executor: at once where that is the loop's own, else by dispatch. On the loop's
+/// base stack only.
+template <typename Handler, typename... Args>
+void complete_on_loop(Handler handler, const loop_executor& home, Args... args) {
+  if constexpr (is_await_handler<Handler>::value) {
+    handler(std::move(args)...);
+  } else {
+    auto executor = boost::asio::get_associated_executor(handler, home);
+    auto slot = boost::asio::get_associated_cancellation_slot(handler);
+    if constexpr (std::is_same_v<decltype(executor), loop_executor>) {
+      if (executor == home) {
+        slot.clear();
+        std::move(handler)(std::move(args)...);
+        return;
+      }
+    }
+    boost::asio::dispatch(
+        executor, [handler = std::move(handler), slot,
+                   values = std::tuple<Args...>(std::move(args)...)]() mutable {
+          slot.clear();  // on the handler's executor, as the slot belongs to that thread
+          std::apply([&](auto&... value) { std::move(handler)(std::move(value)...); }, values);
+        });
+  }
+}
+
+/// Calls `handler` where the loop is gone: posted to the handler's own executor, else to the system's.
+template <typename Handler, typename... Args>
+void complete_elsewhere(Handler handler, Args... args) {
+  auto executor = boost::asio::get_associated_executor(handler, boost::asio::system_executor());
+  boost::asio::post(executor, [handler = std::move(handler),
+                               values = std::tuple<Args...>(std::move(args)...)]() mutable {
+    std::apply([&](auto&... value) { std::move(handler)(std::move(value)...); }, values);
+  });
+}
+
+/// A completion handler of some type, called once.
+template <typename... Args>
+class erased_completion {
+ public:
+  virtual ~erased_completion() = default;
+  /// On the loop's base stack, in a turn. Destroys this object first.
+  virtual void complete(const loop_executor& home, Args... args) = 0;
+  /// On any thread, when there is no loop to complete on. Destroys this object first.
+  virtual void complete_without_loop(Args... args) = 0;
+};
+
+template <typename Handler, typename... Args>
+class handler_completion final : public erased_completion<Args...> {
+  using allocator = typename std::allocator_traits<boost::asio::associated_allocator_t<
+      Handler, pool_allocator<void>>>::template rebind_alloc<handler_completion>;
+
+ public:
+  static handler_completion* create(Handler&& handler) {
+    allocator memory(boost::asio::get_associated_allocator(handler, pool_allocator<void>()));
+    handler_completion* place = std::allocator_traits<allocator>::allocate(memory, 1);
+    return ::new (place) handler_completion(std::move(handler));
+  }
+  void complete(const loop_executor& home, Args... args) override {
+    Handler handler = take();
+    complete_on_loop(std::move(handler), home, std::move(args)...);
+  }
+  void complete_without_loop(Args... args) override {
+    Handler handler = take();
+    complete_elsewhere(std::move(handler), std::move(args)...);
+  }
+
+ private:
+  explicit handler_completion(Handler&& handler)
+      : handler_(std::move(handler)), work_(boost::asio::get_associated_executor(handler_)) {}
+
+  // The memory goes back before the handler runs, so that what the handler starts can have it.
+  Handler take() {
+    Handler handler(std::move(handler_));
+    allocator memory(boost::asio::get_associated_allocator(handler, pool_allocator<void>()));
+    this->~handler_completion();
+    std::allocator_traits<allocator>::deallocate(memory, this, 1);
+    return handler;
+  }
+
+  Handler handler_;
+  boost::asio::executor_work_guard<boost::asio::associated_executor_t<Handler>> work_;
+};
+
+}  // namespace detail
+}  // namespace braid

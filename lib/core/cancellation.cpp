@@ -1,0 +1,47 @@
+#include <braid/cancellation.hpp>
+
+namespace braid {
+
+std::string_view to_string(cancel_cause cause) noexcept {
+  switch (cause) {
+    case cancel_cause::none: return "none";
+    case cancel_cause::deadline: return "deadline";
+    case cancel_cause::user: return "user";
+    case cancel_cause::fail_limit: return "fail_limit";
+    case cancel_cause::success_limit: return "success_limit";
+    case cancel_cause::sibling_won: return "sibling_won";
+    case cancel_cause::peer_gone: return "peer_gone";
+    case cancel_cause::shutdown: return "shutdown";
+  }
+  return "unknown";
+}
+
+cancel_node::~cancel_node() { children_.clear(); }
+
+void cancel_node::attach(cancel_node& parent) noexcept {
+  hook_.unlink();
+  parent.children_.push_back(*this);
+  if (parent.cancelled()) cancel(parent.cause_);
+}
+
+void cancel_node::detach() noexcept { hook_.unlink(); }
+
+void cancel_node::detach_children() noexcept { children_.clear(); }
+
+bool cancel_node::cancel(cancel_cause cause) noexcept {
+  if (cancelled() || cause == cancel_cause::none) return false;
+  cause_ = cause;
+  // A child may leave the tree while it is being cancelled, so each is taken from a list of those not yet reached.
+  children not_reached;
+  not_reached.splice(not_reached.end(), children_);
+  while (!not_reached.empty()) {
+    cancel_node& child = not_reached.front();
+    not_reached.pop_front();
+    children_.push_back(child);
+    child.cancel(cause);
+  }
+  on_cancel(cause);  // last: it may destroy this node
+  return true;
+}
+
+}  // namespace braid

@@ -1,0 +1,119 @@
+#include "core/coroutine.hpp"
+
+#include "core/runtime_core.hpp"
+
+#include <fmt/format.h>
+
+#include <new>
+#include <stdexcept>
+
+namespace braid::detail {
+
+coroutine::coroutine(core::loop& home, coroutine_body& body, const core::stack_pool::stack& whole,
+                     const coroutine_context& context, std::shared_ptr<cancel_handle> handle)
+    : loop_(home), body_(body), stack_(whole), deadline_(context.deadline), handle_(std::move(handle)) {
+  if (context.parent) own_node_.attach(*context.parent);
+  if (handle_) handle_->bind(own_node_, home);
+  loop_.add_live(*this);
+}
+
+bool coroutine::start(core::loop& home, coroutine_body& body, const coroutine_context& context, start_mode mode,
+                      std::shared_ptr<cancel_handle> handle) {
+  const core::stack_pool::stack whole = home.stacks().allocate();
+  if (!whole) return false;
+  const core::carved cut = core::carve(whole, sizeof(coroutine), alignof(coroutine));
+  auto* started = ::new (cut.block) coroutine(home, body, whole, context, std::move(handle));
+  started->switch_.create(cut.rest, &coroutine::entry, started);
+  if (mode == start_mode::now && home.on_base_stack()) {
+    started->resume();
+  } else {
+    started->wake();
+  }
+  return true;
+}
+
+void coroutine::entry(void* self) noexcept {
+  auto& running = *static_cast<coroutine*>(self);
+  try {
+    running.body_.run(yield_context(running));
+  } catch (...) {
+    running.body_.failed(describe_current_exception());
+  }
+}
+
+void coroutine::cancel_for_shutdown() noexcept { own_node_.cancel(cancel_cause::shutdown); }
+
+std::string coroutine::describe() const { return body_.describe(); }
+
+void coroutine::wake() noexcept { loop_.make_ready(ready_); }
+
+void coroutine::run_ready(core::ready_node& node) noexcept { static_cast<ready_hook&>(node).owner.resume(); }
+
+void coroutine::resume() noexcept {
+  coroutine* outer = std::exchange(loop_.running_, this);
+  switch_.resume();
+  loop_.running_ = outer;
+  if (switch_.finished()) end();
+}
+
+void coroutine::end() noexcept {
+  core::loop& home = loop_;
+  coroutine_body& body = body_;
+  const core::stack_pool::stack whole = stack_;
+  if (handle_) handle_->release();
+  this->~coroutine();
+  home.stacks().release(whole);
+  body.ended(home.executor());
+}
+
+await_base::await_base(const yield_context& yield) : owner_(yield.owner()) {
+  if (!owner_.is_running()) throw std::logic_error("braid: a yield_context is used outside its own coroutine");
+}
+
+bool await_base::may_start() const noexcept { return !owner_.node().cancelled(); }
+
+void await_base::wait(bool emit_earlier_cancellation) noexcept {
+  // An operation that cannot report an error was started all the same: it learns of the cancellation now.
+  if (state_ == state::initiating && emit_earlier_cancellation && owner_.node().cancelled()) owner_.node().emit();
+  if (state_ == state::initiating) {
+    state_ = state::waiting;
+    owner_.suspend();
+  }
+  owner_.node().slot().clear();  // what is left there refers to an object that may die before the next emit
+}
+
+loop_executor await_base::executor() const noexcept { return owner_.home().executor(); }
+boost::asio::cancellation_slot await_base::slot() const noexcept { return owner_.node().slot(); }
+bool await_base::on_loop() const noexcept { return owner_.home().is_current(); }
+
+void await_base::completed() noexcept {
+  const bool suspended = std::exchange(state_, state::done) == state::waiting;
+  if (!suspended) return;
+  // Opened here for handlers that Asio calls by itself: the coroutine then goes on at once, without another post.
+  core::turn in_turn(owner_.home());
+  owner_.wake();
+}
+
+void await_base::dropped() noexcept {
+  if (on_loop()) {
+    completed();
+    return;
+  }
+  boost::asio::post(executor(), [this] { completed(); });
+}
+
+void throw_await_error(const error_code& ec) { throw boost::system::system_error(ec); }
+
+failure describe_current_exception() {
+  try {
+    throw;
+  } catch (const boost::system::system_error& e) {
+    return {e.code(), e.what()};
+  } catch (const std::exception& e) {
+    return {errc::internal, e.what()};
+  } catch (...) {
+    return {errc::internal, "an exception that is no std::exception"};
+  }
+}
+
+}  // namespace braid::detail

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <braid/coroutine.hpp>
+#include <braid/spawn.hpp>
+
+#include "core/cancel_handle.hpp"
+#include "core/loop.hpp"
+#include "core/stack_pool.hpp"
+#include "core/stack_switch.hpp"
+
+#include <memory>
+#include <string>
+
+namespace braid::detail {
+
+/// How start() begins to run a coroutine.
+enum class start_mode : bool {
+  now,   ///< Inside the call when it is made on the loop's base stack, else as `soon`.
+  soon,  ///< From the ready queue.
+};
+
+/// What a coroutine inherits.
+struct coroutine_context {
+  cancel_node* parent = nullptr;
+  core::time_point deadline = core::time_point::max();
+};
+
+/// The control block of one coroutine, at the top of its stack.
+class coroutine final : public core::live_node {
+ public:
+  /// Starts `body` on a stack of `home`; on the loop only. A false return (no memory) leaves the body untouched.
+  static bool start(core::loop& home, coroutine_body& body, const coroutine_context& context, start_mode mode,
+                    std::shared_ptr<cancel_handle> handle = nullptr);
+
+  coroutine(const coroutine&) = delete;
+  coroutine& operator=(const coroutine&) = delete;
+
+  core::loop& home() noexcept { return loop_; }
+  /// The node that the running code is below: the coroutine's own, or that of the innermost shield.
+  signal_node& node() noexcept { return *node_; }
+  signal_node& exchange_node(signal_node& other) noexcept { return *std::exchange(node_, &other); }
+  signal_node& own_node() noexcept { return own_node_; }
+  core::time_point deadline() const noexcept { return deadline_; }
+  bool is_running() const noexcept { return loop_.running_coroutine() == this; }
+  bool contains(const void* address) const noexcept { return core::contains(stack_, address); }
+
+  /// From inside: back to the base stack, until wake().
+  void suspend() noexcept { switch_.suspend(); }
+  /// On the loop: resumes it from the ready queue.
+  void wake() noexcept;
+
+  void cancel_for_shutdown() noexcept override;
+  std::string describe() const override;
+
+ private:
+  coroutine(core::loop& home, coroutine_body& body, const core::stack_pool::stack& whole,
+            const coroutine_context& context, std::shared_ptr<cancel_handle> handle);
+  ~coroutine() = default;
+
+  static void entry(void* self) noexcept;
+  static void run_ready(core::ready_node& node) noexcept;
+  void resume() noexcept;
+  void end() noexcept;
+
+  struct ready_hook : core::ready_node {
+    explicit ready_hook(coroutine& waiting) noexcept : core::ready_node(&coroutine::run_ready), owner(waiting) {}
+    coroutine& owner;
+  };
+
+  core::loop& loop_;
+  coroutine_body& body_;
+  core::stack_pool::stack stack_;
+  core::stack_switch switch_;
+  ready_hook ready_{*this};
+  signal_node own_node_;
+  signal_node* node_ = &own_node_;
+  core::time_point deadline_;
+  std::shared_ptr<cancel_handle> handle_;
+};
+
+}  // namespace braid::detail

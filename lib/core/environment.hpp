@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+namespace braid::net {
+class network;
+class resolver;
+}  // namespace braid::net
+
+namespace braid::core {
+
+class loop;
+
+using clock = std::chrono::steady_clock;
+using time_point = clock::time_point;
+
+/// Where a loop reads the time.
+class time_source {
+ public:
+  virtual ~time_source() = default;
+  virtual time_point now() const noexcept = 0;
+};
+
+/// Runs the loops of a runtime that has no threads of its own: a simulation.
+class loop_driver {
+ public:
+  virtual ~loop_driver() = default;
+  virtual void add(loop& added) = 0;
+  virtual void remove(loop& removed) noexcept = 0;
+  /// Runs the loops until `done` says so.
+  virtual void drive_until(const std::function<bool()>& done) = 0;
+};
+
+/// Everything that is not a function of its input. A null member means the real thing.
+struct environment {
+  std::shared_ptr<time_source> time;
+  std::shared_ptr<loop_driver> driver;
+  std::shared_ptr<net::network> network;
+  std::shared_ptr<net::resolver> resolver;
+};
+
+}  // namespace braid::core

@@ -1,0 +1,193 @@
+#include "core/loop.hpp"
+
+#include "core/coroutine.hpp"
+#include "core/runtime_core.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include <pthread.h>
+
+namespace braid::core {
+namespace {
+
+thread_local loop* current_loop = nullptr;
+
+// A loop serves one thread and keeps its descriptors to that thread, so Asio's locks around each descriptor's state
+// have nothing to protect; the scheduler's lock stays, since other threads post.
+constexpr int concurrency_hint = BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO;
+
+}  // namespace
+
+loop::loop(runtime_core& owner, std::size_t index)
+    : owner_(owner),
+      index_(index),
+      time_(owner.outside().time),
+      epoch_(now()),
+      stacks_({.usable = owner.options().stack_size}),
+      context_(concurrency_hint),
+      work_(boost::asio::make_work_guard(context_)),
+      wake_timer_(context_),
+      driven_(owner.outside().driver != nullptr),
+      random_(owner.seed() + index * 0x9e3779b97f4a7c15ULL) {}
+
+loop::~loop() {
+  loop* const outer = std::exchange(current_loop, this);
+  services_.clear();
+  current_loop = outer;
+}
+
+loop* loop::current() noexcept { return current_loop; }
+
+const logger& loop::log() const noexcept { return owner_.log(); }
+
+timer_tick loop::tick_at_or_after(time_point when) const noexcept {
+  if (when <= epoch_) return 0;
+  const auto since = when - epoch_;
+  const auto whole = std::chrono::duration_cast<std::chrono::milliseconds>(since);
+  return static_cast<timer_tick>(whole.count()) + (whole < since ? 1 : 0);
+}
+
+void loop::arm(timer_node& timer, time_point when) {
+  if (when == time_point::max()) {
+    timer.cancel();
+    return;
+  }
+  const timer_tick tick = tick_at_or_after(when);
+  wheel_.arm(timer, tick);
+  if (tick < wake_tick_) schedule_wake(tick);
+}
+
+void loop::schedule_wake(timer_tick tick) {
+  wake_tick_ = tick;
+  if (driven_) return;
+  wake_timer_.expires_at(epoch_ + std::chrono::milliseconds(tick));
+  wake_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec) return;
+    turn in_turn(*this);
+    fire_timers();
+  });
+}
+
+void loop::fire_timers() {
+  wake_tick_ = never;
+  const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now() - epoch_);
+  wheel_.advance(static_cast<timer_tick>(since.count()));
+  if (const auto next = wheel_.next_expiry(); next && *next < wake_tick_) schedule_wake(*next);
+}
+
+time_point loop::next_timer() noexcept {
+  const auto next = wheel_.next_expiry();
+  return next ? epoch_ + std::chrono::milliseconds(*next) : time_point::max();
+}
+
+void loop::make_ready(ready_node& node) noexcept {
+  ready_.push_back(node);
+  if (turn_depth_ == 0) post_turn();
+}
+
+void loop::at_turn_end(turn_end_hook& hook) noexcept {
+  if (hook.scheduled()) return;
+  turn_end_hooks_.push_back(hook);
+  if (turn_depth_ == 0) post_turn();
+}
+
+void loop::post_turn() noexcept {
+  if (std::exchange(turn_posted_, true)) return;
+  boost::asio::post(context_, [this] {
+    turn_posted_ = false;
+    turn in_turn(*this);
+  });
+}
+
+void loop::end_turn() noexcept {
+  // A turn that Asio was made to open inside a coroutine (dispatch on its stack) must not resume others from there.
+  if (!on_base_stack()) {
+    if (!ready_.empty() || !turn_end_hooks_.empty()) post_turn();
+    return;
+  }
+  while (!ready_.empty() || !turn_end_hooks_.empty()) {
+    if (!ready_.empty()) {
+      ready_node& next = ready_.front();
+      ready_.pop_front();
+      next.run();
+    } else {
+      turn_end_hook& next = turn_end_hooks_.front();
+      turn_end_hooks_.pop_front();
+      next.at_turn_end();
+    }
+  }
+}
+
+braid::detail::coroutine* loop::running_coroutine() const noexcept {
+  return running_ && running_->contains(__builtin_frame_address(0)) ? running_ : nullptr;
+}
+
+bool loop::on_base_stack() const noexcept {
+  const auto* here = static_cast<const char*>(__builtin_frame_address(0));
+  return is_current() && here >= stack_low_ && here < stack_high_;
+}
+
+void loop::enter() noexcept {
+  current_loop = this;
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+  void* low = nullptr;
+  std::size_t size = 0;
+  pthread_attr_getstack(&attributes, &low, &size);
+  pthread_attr_destroy(&attributes);
+  stack_low_ = static_cast<const char*>(low);
+  stack_high_ = stack_low_ + size;
+}
+
+void loop::leave() noexcept { current_loop = nullptr; }
+
+void loop::run_thread() {
+  enter();
+  context_.run();
+  drain();
+  leave();
+}
+
+void loop::drain() {
+  // What is queued still runs, but no user's endless chain of handlers holds up the end.
+  constexpr int limit = 100'000;
+  context_.restart();
+  for (int i = 0; i < limit && context_.poll_one() != 0;) ++i;
+}
+
+std::size_t loop::poll() { return context_.poll(); }
+
+void loop::begin_shutdown() noexcept {
+  stopping_ = true;
+  decltype(live_) not_reached;
+  not_reached.splice(not_reached.end(), live_);
+  while (!not_reached.empty()) {
+    live_node& next = not_reached.front();
+    not_reached.pop_front();
+    live_.push_back(next);
+    next.cancel_for_shutdown();
+  }
+  for (auto& [tag, service] : services_) service->shutdown();
+}
+
+bool loop::quiescent() const noexcept {
+  if (!live_.empty() || !ready_.empty()) return false;
+  for (auto& [tag, service] : services_)
+    if (!service->quiescent()) return false;
+  return true;
+}
+
+bool loop::close_if_quiescent() noexcept {
+  const std::lock_guard lock(gate_);
+  if (!quiescent()) return false;
+  closed_ = true;
+  return true;
+}
+
+void loop::end_run() noexcept { context_.stop(); }
+
+void loop::describe_live(std::vector<std::string>& names) const {
+  for (const auto& node : live_) names.push_back(node.describe());
+}
+
+}  // namespace braid::core

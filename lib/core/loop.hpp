@@ -1,0 +1,237 @@
+#pragma once
+
+#include <braid/cancellation.hpp>
+#include <braid/log.hpp>
+#include <braid/runtime.hpp>
+
+#include "core/environment.hpp"
+#include "core/stack_pool.hpp"
+#include "core/timer_wheel.hpp"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/intrusive/list.hpp>
+#include <boost/intrusive/slist.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace braid::detail {
+class coroutine;
+}
+
+namespace braid::core {
+
+class runtime_core;
+
+/// Something to run on the loop's base stack, soon: a coroutine to resume, a completion to deliver.
+class ready_node : public boost::intrusive::slist_base_hook<> {
+ public:
+  explicit ready_node(void (*run)(ready_node&) noexcept) noexcept : run_(run) {}
+  void run() noexcept { run_(*this); }
+
+ private:
+  void (*run_)(ready_node&) noexcept;
+};
+
+/// Something to do once the ready queue of a turn is empty: flush a connection, settle an overdue combo.
+class turn_end_hook
+    : public boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
+ public:
+  virtual void at_turn_end() noexcept = 0;
+  bool scheduled() const noexcept { return is_linked(); }
+
+ protected:
+  ~turn_end_hook() = default;
+};
+
+/// A part of a loop that belongs to a higher layer: connections, acceptors, sessions.
+class loop_service {
+ public:
+  virtual ~loop_service() = default;
+  /// Ends what it runs. Called in a turn on the loop, once.
+  virtual void shutdown() noexcept = 0;
+  /// Whether everything has ended; asked again after each turn.
+  virtual bool quiescent() const noexcept { return true; }
+};
+
+/// Something that runs on a loop, which the loop cancels when it stops and then waits for: a call, a coroutine.
+class live_node
+    : public boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
+ public:
+  virtual void cancel_for_shutdown() noexcept = 0;
+  virtual std::string describe() const = 0;
+
+ protected:
+  ~live_node() = default;
+};
+
+/// One thread's event loop: an io_context, a timer wheel, a stack pool, a ready queue.
+///
+/// Everything but post() and now() is for the loop's own thread.
+class loop {
+ public:
+  loop(runtime_core& owner, std::size_t index);
+  loop(const loop&) = delete;
+  loop& operator=(const loop&) = delete;
+  ~loop();
+
+  /// The loop that this thread runs, or null.
+  static loop* current() noexcept;
+
+  boost::asio::io_context& context() noexcept { return context_; }
+  boost::asio::io_context::executor_type executor() noexcept { return context_.get_executor(); }
+  runtime_core& owner() noexcept { return owner_; }
+  std::size_t index() const noexcept { return index_; }
+  const logger& log() const noexcept;
+  bool is_current() const noexcept { return current() == this; }
+
+  /// The instant `duration` from now, time_point::max() where that is too far to count.
+  time_point after(std::chrono::nanoseconds duration) const noexcept {
+    const time_point start = now();
+    return duration < time_point::max() - start ? start + duration : time_point::max();
+  }
+  time_point now() const noexcept { return time_ ? time_->now() : clock::now(); }
+  std::mt19937_64& random() noexcept { return random_; }
+
+  /// Fires `timer` at `when` or up to a tick (1 ms) later, never before it.
+  void arm(timer_node& timer, time_point when);
+
+  stack_pool& stacks() noexcept { return stacks_; }
+
+  /// Queues for this turn; a turn is posted when none runs.
+  void make_ready(ready_node& node) noexcept;
+  void at_turn_end(turn_end_hook& hook) noexcept;
+
+  /// Runs `function` in a turn of this loop, from any thread. False when the loop takes no more.
+  template <typename Function>
+  bool post(Function function) {
+    const std::lock_guard lock(gate_);
+    if (closed_) return false;
+    boost::asio::post(context_, posted<Function>{this, std::move(function)});
+    return true;
+  }
+
+  /// The coroutine that runs now, whose stack holds the caller's stack pointer; or null.
+  braid::detail::coroutine* running_coroutine() const noexcept;
+  /// True when the caller is in the loop's thread on the thread's own stack.
+  bool on_base_stack() const noexcept;
+
+  /// The loop's own instance of Service, made at the first use.
+  template <typename Service>
+  Service& service() {
+    for (auto& entry : services_)
+      if (entry.first == &service_tag<Service>) return static_cast<Service&>(*entry.second);
+    services_.emplace_back(&service_tag<Service>, std::make_unique<Service>(*this));
+    return static_cast<Service&>(*services_.back().second);
+  }
+
+  void add_live(live_node& node) noexcept { live_.push_back(node); }
+
+  bool stopping() const noexcept { return stopping_; }
+
+  // For the runtime and for a loop_driver.
+  void run_thread();
+  void enter() noexcept;  ///< Makes this the thread's current loop.
+  void leave() noexcept;
+  std::size_t poll();  ///< Runs what is ready now; returns how many handlers ran.
+  void begin_shutdown() noexcept;
+  /// Refuses posts from now on if nothing is left to run; else returns false.
+  bool close_if_quiescent() noexcept;
+  /// Lets run_thread() return once it has run what is queued; what only waits in the context is dropped.
+  void end_run() noexcept;
+  /// Calls `function` on this loop once the current turn is over.
+  template <typename Function>
+  void after_turn(Function function) {
+    boost::asio::post(context_, std::move(function));
+  }
+  void describe_live(std::vector<std::string>& names) const;
+  /// The instant at which fire_timers() has something to do; time_point::max() if never.
+  time_point next_timer() noexcept;
+  void fire_timers();
+
+ private:
+  friend class turn;
+  friend class braid::detail::coroutine;
+
+  static constexpr timer_tick never = ~timer_tick{0};
+
+  template <typename Service>
+  static constexpr char service_tag = 0;
+
+  template <typename Function>
+  struct posted;
+
+  timer_tick tick_at_or_after(time_point when) const noexcept;
+  void schedule_wake(timer_tick tick);
+  void end_turn() noexcept;
+  void post_turn() noexcept;
+  void drain();
+  bool quiescent() const noexcept;
+
+  runtime_core& owner_;
+  const std::size_t index_;
+  std::shared_ptr<time_source> time_;
+  time_point epoch_;
+  stack_pool stacks_;  // before the context: handlers may hold stacks until it is gone
+  boost::asio::io_context context_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  timer_wheel wheel_;
+  boost::asio::steady_timer wake_timer_;
+  timer_tick wake_tick_ = never;
+  const bool driven_;
+  std::mt19937_64 random_;
+
+  using ready_queue = boost::intrusive::slist<ready_node, boost::intrusive::cache_last<true>,
+                                              boost::intrusive::constant_time_size<false>>;
+  ready_queue ready_;
+  boost::intrusive::list<turn_end_hook, boost::intrusive::constant_time_size<false>> turn_end_hooks_;
+  int turn_depth_ = 0;
+  bool turn_posted_ = false;
+
+  braid::detail::coroutine* running_ = nullptr;
+  boost::intrusive::list<live_node, boost::intrusive::constant_time_size<false>> live_;
+  std::vector<std::pair<const char*, std::unique_ptr<loop_service>>> services_;
+
+  const char* stack_low_ = nullptr;
+  const char* stack_high_ = nullptr;
+  bool stopping_ = false;
+
+  std::mutex gate_;
+  bool closed_ = false;
+};
+
+/// One run of braid's code on a loop: opened by each handler that Asio calls. When the outermost one ends, the ready
+/// queue is run until it is empty, then the turn-end hooks.
+class turn {
+ public:
+  explicit turn(loop& owner) noexcept : loop_(owner) { ++loop_.turn_depth_; }
+  turn(const turn&) = delete;
+  turn& operator=(const turn&) = delete;
+  ~turn() {
+    if (loop_.turn_depth_ == 1) loop_.end_turn();
+    --loop_.turn_depth_;
+  }
+
+ private:
+  loop& loop_;
+};
+
+template <typename Function>
+struct loop::posted {
+  loop* owner;
+  Function function;
+  void operator()() {
+    turn in_turn(*owner);
+    function();
+  }
+};
+
+}  // namespace braid::core

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <braid/runtime.hpp>
+
+#include "core/environment.hpp"
+#include "core/loop.hpp"
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace braid::core {
+
+/// What a runtime is made of. Channels and handles share it, so that they may outlive the runtime; the loops' threads
+/// do not.
+class runtime_core : public std::enable_shared_from_this<runtime_core> {
+ public:
+  explicit runtime_core(runtime_options options);
+  ~runtime_core();
+
+  const runtime_options& options() const noexcept { return options_; }
+  const environment& outside() const noexcept { return environment_; }
+  const logger& log() const noexcept { return log_; }
+  std::uint64_t seed() const noexcept { return seed_; }
+
+  std::size_t loop_count() const noexcept { return loops_.size(); }
+  loop& at(std::size_t index) noexcept { return *loops_[index]; }
+
+  /// The current loop where it is one of ours, else null.
+  loop* current() noexcept;
+  /// The loop for a call that starts on this thread.
+  loop& home() noexcept;
+
+  void begin_stop() noexcept;
+  /// Waits until nothing is left and joins the threads.
+  void finish() noexcept;
+
+ private:
+  void wait_for(loop& stopping) noexcept;
+  void name_live(loop& stopping) noexcept;
+
+  runtime_options options_;
+  environment environment_;
+  logger log_;
+  std::uint64_t seed_;
+  std::vector<std::unique_ptr<loop>> loops_;
+  std::vector<std::thread> threads_;
+  std::atomic<bool> stop_begun_{false};
+};
+
+}  // namespace braid::core

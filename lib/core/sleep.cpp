@@ -1,0 +1,69 @@
+#include "core/coroutine.hpp"
+
+#include <boost/asio/error.hpp>
+
+namespace braid {
+namespace {
+
+/// A coroutine's wait on the loop's timer wheel, ended early by its node.
+class sleep final : public detail::await_base {
+ public:
+  sleep(std::chrono::nanoseconds duration, const yield_context& yield)
+      : await_base(yield), timer_(*this), cancelled_(!may_start()) {
+    if (cancelled_) return;
+    core::loop& home = yield.owner().home();
+    home.arm(timer_, home.after(duration));
+    slot().assign([this](boost::asio::cancellation_type) {
+      cancelled_ = true;
+      if (timer_.cancel()) completed();
+    });
+    wait(false);
+  }
+  bool cancelled() const noexcept { return cancelled_; }
+
+ private:
+  struct expiry : core::timer_node {
+    explicit expiry(sleep& waiting) : timer_node(&expiry::fire), owner(waiting) {}
+    static void fire(core::timer_node& node) { static_cast<expiry&>(node).owner.completed(); }
+    sleep& owner;
+  };
+
+  expiry timer_;
+  bool cancelled_;
+};
+
+}  // namespace
+
+void sleep_for(std::chrono::nanoseconds duration, yield_context yield) {
+  bool cancelled = false;
+  if (duration.count() > 0) cancelled = sleep(duration, yield).cancelled();
+  detail::deliver_error(cancelled ? error_code(boost::asio::error::operation_aborted) : error_code(), yield);
+}
+
+/// The node that stands in for the coroutine's own while the shield lives.
+struct shield::state : core::timer_node {
+  explicit state(detail::coroutine& shielded)
+      : timer_node(&state::expired), owner(shielded), outer(shielded.exchange_node(node)) {}
+  static void expired(core::timer_node& timer) {
+    static_cast<state&>(timer).node.cancel(cancel_cause::deadline);
+  }
+
+  detail::coroutine& owner;
+  signal_node node;
+  signal_node& outer;
+};
+
+shield::shield(yield_context yield, std::chrono::nanoseconds limit)
+    : state_(std::make_unique<state>(yield.owner())) {
+  core::loop& home = yield.owner().home();
+  home.arm(*state_, home.after(limit));
+}
+
+shield::~shield() { state_->owner.exchange_node(state_->outer); }
+
+yield_context::executor_type yield_context::get_executor() const noexcept { return owner_->home().executor(); }
+cancel_cause yield_context::cancelled() const noexcept { return owner_->own_node().cause(); }
+std::chrono::steady_clock::time_point yield_context::deadline() const noexcept { return owner_->deadline(); }
+std::chrono::steady_clock::time_point yield_context::now() const noexcept { return owner_->home().now(); }
+
+}  // namespace braid
