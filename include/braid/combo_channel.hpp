@@ -1,0 +1,147 @@
+#pragma once
+
+/// \file
+/// For writing a combo channel: a channel whose call is a coroutine over sub calls on other channels.
+
+#include <braid/config.hpp>
+
+#include <braid/cancellation.hpp>
+#include <braid/channel_base.hpp>
+#include <braid/controller.hpp>
+#include <braid/coroutine.hpp>
+#include <braid/outcome.hpp>
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+namespace braid {
+
+namespace client {
+class call;
+class sub_call_record;
+class call_group_state;
+}  // namespace client
+
+/// One call on a combo channel, as the combo's coroutine sees it. Valid until run() returns.
+class combo_call {
+ public:
+  explicit combo_call(client::call& of) noexcept : call_(of) {}
+
+  const google::protobuf::MethodDescriptor& method() const noexcept;
+  const google::protobuf::Message& request() const noexcept;
+  /// A scratch copy of the user's response, empty at first; it is swapped into the user's when the call succeeds.
+  google::protobuf::Message& response() noexcept;
+  /// The settings and metadata that the user gave; for reading.
+  const controller& control() const noexcept;
+  /// When the call ends.
+  std::chrono::steady_clock::time_point deadline() const noexcept;
+
+  /// Ends the call well. `partial`: some sub call did not contribute.
+  void succeed(bool partial = false);
+  /// Ends the call badly.
+  void fail(const error_code& code, std::string_view text);
+  /// Ends the call as `result` says, with a text for the controller.
+  void finish(const outcome& result, std::string_view text);
+  /// Copies up how a sub call ended: code, text, remote side, and on success response and attachment.
+  void finish_as(std::size_t sub_index);
+
+  /// For the library's own layers.
+  client::call& state() noexcept { return call_; }
+
+ private:
+  client::call& call_;
+};
+
+/// What a sub call sends and where its answer goes. Everything unset is the parent's.
+struct sub_call_request {
+  const google::protobuf::MethodDescriptor* method = nullptr;
+  const google::protobuf::Message* request = nullptr;
+  /// Null: a new message of the response's type, kept with the sub call.
+  google::protobuf::Message* response = nullptr;
+  std::unique_ptr<google::protobuf::Message> owned_request{};
+  std::unique_ptr<google::protobuf::Message> owned_response{};
+  /// Unset: the parent's deadline. Later than the parent's: has no effect.
+  std::optional<std::chrono::steady_clock::time_point> deadline{};
+};
+
+/// A sub call that has ended.
+struct finished_sub_call {
+  std::size_t index;
+  const outcome& result;
+  const controller& control;
+  google::protobuf::Message& response;
+};
+
+/// The sub calls of one combo call: launches them and hands them back as they end.
+///
+/// What it does: launch() starts a sub call below the combo call in the cancellation tree; next() suspends until one
+/// has ended and returns it, or null when all have been returned. Once the combo call itself is cancelled (its
+/// deadline included), next() waits for all of them and then returns them in the order of their indices.
+///
+/// Object lifetimes: a local variable of the combo's coroutine. Leaving its scope cancels what is left and joins it:
+/// no sub call lives on.
+class call_group {
+ public:
+  /// `count`: how many sub calls the user's controller shows; indices are below it.
+  call_group(combo_call& parent, std::size_t count);
+  call_group(const call_group&) = delete;
+  call_group& operator=(const call_group&) = delete;
+  ~call_group();
+
+  /// Starts sub call `index` on `on`, once for each index.
+  void launch(std::size_t index, channel_base& on, sub_call_request request = {});
+  /// The controller that sub call `index` will have, for settings of its own; before its launch.
+  controller& control(std::size_t index);
+
+  /// The next sub call that has ended; null: all were returned.
+  const finished_sub_call* next(yield_context yield);
+
+  /// Cancels the sub calls still running with `cause` and waits for them. They are returned by next() as well.
+  void cancel_rest(cancel_cause cause, yield_context yield);
+
+  /// Sub call `index`, which has ended.
+  finished_sub_call at(std::size_t index) const;
+  /// How many were launched and have not ended.
+  std::size_t running() const noexcept;
+
+ private:
+  std::unique_ptr<client::call_group_state> state_;
+};
+
+/// The base of a user's own combo channel.
+///
+/// What it does: each call on it runs run() in a coroutine of the call's loop. When run() returns without having
+/// ended the call, the call fails with errc::internal, as it does when run() throws.
+///
+/// Cancellation: a cancelled call ends with its cause's code whatever run() does later; run() should return soon, and
+/// its awaits end early. It keeps its own request and scratch response until it has returned.
+///
+/// Object lifetimes: what run() uses must live as long as calls run: keep it in shared state, see run().
+///
+/// Thread safety: run() runs for several calls at once, on different threads.
+class combo_channel : public channel_base {
+ public:
+  /// The behaviour of a combo channel, kept alive by its calls when the channel itself is destroyed.
+  class behaviour {
+   public:
+    virtual ~behaviour() = default;
+    virtual void run(combo_call& call, yield_context yield) = 0;
+    virtual bool usable() const noexcept { return true; }
+    virtual int capacity() const noexcept { return 1; }
+  };
+
+  /// `timeout`: as channel_options::timeout.
+  combo_channel(runtime& rt, std::shared_ptr<behaviour> behaviour,
+                std::chrono::nanoseconds timeout = std::chrono::milliseconds(500));
+  ~combo_channel() override;
+
+  bool usable() const noexcept override;
+  int capacity() const noexcept override;
+};
+
+}  // namespace braid

@@ -1,0 +1,145 @@
+#pragma once
+
+/// \file
+/// The controller of one call: its settings before it starts, its result afterwards.
+
+#include <braid/config.hpp>
+
+#include <braid/call_id.hpp>
+#include <braid/endpoint.hpp>
+#include <braid/error.hpp>
+#include <braid/metadata.hpp>
+#include <braid/outcome.hpp>
+
+#include <google/protobuf/service.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace braid {
+
+namespace client {
+class call;
+class sub_calls;
+}  // namespace client
+
+/// What the client's and the server's controller have in common: how the call failed, and what it carries.
+class controller_base : public google::protobuf::RpcController {
+ public:
+  /// Whether the call failed, and how. Success as long as nobody said otherwise.
+  const error_code& error() const noexcept { return error_; }
+  bool Failed() const override { return static_cast<bool>(error_); }
+  /// The text that belongs to the error; the code's own message when nobody gave one.
+  std::string ErrorText() const override;
+  /// Fails the call with errc::internal and a text.
+  void SetFailed(const std::string& reason) override;
+  /// Fails the call with a code, also one of the application's own, and a text.
+  void set_failed(const error_code& code, std::string_view text);
+  void set_failed(int code, std::string_view text) { set_failed(from_wire(code), text); }
+
+  /// What the request carries. On the client, for writing, until the call starts.
+  const metadata& request_metadata() const noexcept;
+  metadata& mutable_request_metadata();
+  buffer& request_attachment() { return mutable_request_metadata().attachment; }
+  const buffer& request_attachment() const noexcept { return request_metadata().attachment; }
+
+  /// What the response carries. On the server for writing.
+  const metadata& response_metadata() const noexcept;
+  metadata& mutable_response_metadata();
+  buffer& response_attachment() { return mutable_response_metadata().attachment; }
+  const buffer& response_attachment() const noexcept { return response_metadata().attachment; }
+
+ protected:
+  controller_base() = default;
+  ~controller_base() override = default;
+
+  void clear();
+
+  error_code error_;
+  std::string text_;
+  std::shared_ptr<metadata> request_metadata_;   // shared with sub calls, copied before it is changed
+  std::shared_ptr<metadata> response_metadata_;
+};
+
+/// The client's controller of one call.
+///
+/// What it does: carries a call's own settings and gets its result. It may be used for one call at a time, and for
+/// another after Reset().
+///
+/// Object lifetimes: must live until the call has completed. Sub controllers belong to it.
+///
+/// Thread safety: none while the caller writes it; during the call it belongs to the call. call_id() may be used to
+/// cancel from any thread.
+class controller final : public controller_base {
+ public:
+  controller();
+  ~controller() override;
+  controller(const controller&) = delete;
+  controller& operator=(const controller&) = delete;
+
+  // Settings.
+
+  /// How long the call may take, all told; negative: no limit. Unset: the channel's timeout.
+  void set_timeout(std::chrono::nanoseconds timeout) noexcept { timeout_ = timeout; }
+  std::optional<std::chrono::nanoseconds> timeout() const noexcept { return timeout_; }
+
+  /// In a handler: whether the call ends with the server call that it is part of, by its deadline and its
+  /// cancellation. Default: it does.
+  void set_detached(bool detached) noexcept { detached_ = detached; }
+  bool detached() const noexcept { return detached_; }
+
+  /// Promises that the request outlives the call, so that no combo copies it. Default: it may go once the call has
+  /// been started asynchronously.
+  void set_request_outlives_call(bool outlives) noexcept { request_outlives_call_ = outlives; }
+  bool request_outlives_call() const noexcept { return request_outlives_call_; }
+
+  /// A weak name of the call, through which any thread may cancel it, before, during and after it.
+  braid::call_id call_id();
+
+  // Results.
+
+  /// How it ended, with the origin of the error and the cause of a cancellation.
+  const outcome& result() const noexcept { return result_; }
+  /// Whether it succeeded although some sub call did not contribute.
+  bool partial() const noexcept { return result_.partial; }
+  /// The server that was asked last; a default endpoint when none was.
+  const endpoint& remote_side() const noexcept { return remote_side_; }
+  /// From the start to the end of the call.
+  std::chrono::nanoseconds latency() const noexcept { return latency_; }
+  /// How many requests were sent below this call, retries and backup requests included; the largest path of a combo.
+  int attempts() const noexcept { return attempts_; }
+  /// Sub calls of a combo: the number of its channels, and the controller of the index-th or null (skipped, never
+  /// sent, no combo). Valid until this controller is reused or destroyed.
+  std::size_t sub_count() const noexcept;
+  const controller* sub(std::size_t index) const noexcept;
+
+  // google::protobuf::RpcController
+
+  /// Makes the controller as new.
+  void Reset() override;
+  /// Cancels the call, from any thread.
+  void StartCancel() override;
+  /// For servers; the client's side ignores it.
+  bool IsCanceled() const override;
+  void NotifyOnCancel(google::protobuf::Closure* callback) override;
+
+ private:
+  friend class client::call;
+  friend class client::sub_calls;
+
+  std::optional<std::chrono::nanoseconds> timeout_;
+  bool detached_ = false;
+  bool request_outlives_call_ = false;
+  outcome result_;
+  endpoint remote_side_;
+  std::chrono::nanoseconds latency_{0};
+  int attempts_ = 0;
+  std::shared_ptr<detail::cancel_handle> cancel_;
+  std::unique_ptr<client::sub_calls> subs_;
+};
+
+}  // namespace braid

@@ -1,0 +1,124 @@
+#pragma once
+
+/// \file
+/// A channel that calls several channels at once and merges their answers.
+
+#include <braid/config.hpp>
+
+#include <braid/combo_channel.hpp>
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace braid {
+
+/// What a call_mapper makes of one sub channel: a sub call, nothing, or an error.
+class sub_call {
+ public:
+  /// A call of `method` with messages that outlive the parent call. A borrowed response must lie inside the response
+  /// given to the mapper.
+  sub_call(const google::protobuf::MethodDescriptor* method, const google::protobuf::Message* request,
+           google::protobuf::Message* response) noexcept;
+  /// A call with messages that it owns.
+  sub_call(const google::protobuf::MethodDescriptor* method, std::unique_ptr<google::protobuf::Message> request,
+           std::unique_ptr<google::protobuf::Message> response) noexcept;
+  /// An owned request; the response is a new message of the method's type.
+  sub_call(const google::protobuf::MethodDescriptor* method,
+           std::unique_ptr<google::protobuf::Message> request) noexcept;
+
+  /// The call cannot be mapped: the parent call fails at once with errc::bad_request and sends nothing.
+  static sub_call bad() noexcept;
+  /// This sub channel is not needed: sub(i) will be null, and it is not counted.
+  static sub_call skip() noexcept;
+
+  bool is_bad() const noexcept { return kind_ == kind::bad; }
+  bool is_skip() const noexcept { return kind_ == kind::skip; }
+
+  /// The parent's metadata for this sub call, copied when it is written.
+  sub_call& set_control(std::function<void(controller&)> prepare);
+  /// An earlier end than the parent's.
+  sub_call& set_deadline(std::chrono::steady_clock::time_point deadline) noexcept;
+
+ private:
+  friend class parallel_plan;
+  enum class kind : unsigned char { call, bad, skip };
+  explicit sub_call(kind of) noexcept : kind_(of) {}
+
+  kind kind_ = kind::call;
+  sub_call_request request_{};
+  std::function<void(controller&)> prepare_{};
+};
+
+/// Makes the sub calls of a parallel call. Runs on the call's loop, possibly for several calls at once.
+class call_mapper {
+ public:
+  virtual ~call_mapper() = default;
+  /// The sub call for channel `index` of `count`. Throwing counts as sub_call::bad().
+  virtual sub_call map(std::size_t index, std::size_t count, const google::protobuf::MethodDescriptor& method,
+                       const google::protobuf::Message& request, google::protobuf::Message& response) = 0;
+};
+
+/// What a response_merger made of one sub response.
+enum class merge_result {
+  merged,
+  fail,      ///< This sub call counts as failed after all; the outcome is judged again.
+  fail_all,  ///< The parallel call fails with errc::bad_response.
+};
+
+/// Merges sub responses into the response, after the calls are decided: one at a time, in the order of the channels,
+/// successes only.
+class response_merger {
+ public:
+  virtual ~response_merger() = default;
+  /// Throwing counts as merge_result::fail_all.
+  virtual merge_result merge(google::protobuf::Message& response, const google::protobuf::Message& sub_response) = 0;
+};
+
+/// The settings of a parallel channel.
+struct parallel_channel_options {
+  /// As channel_options::timeout. The sub channels' own timeouts do not apply.
+  std::chrono::nanoseconds timeout = std::chrono::milliseconds(500);
+  /// The call fails once so many sub calls have failed. Unset: all of them. Below 1: 1; above the number: the number.
+  std::optional<int> fail_limit{};
+  /// The call succeeds once so many sub calls have succeeded, and cancels the rest. Unset: one success is needed, and
+  /// all are awaited. More than there are sub calls: the call fails with 22.
+  std::optional<int> success_limit{};
+};
+
+/// A channel that calls several channels at once.
+///
+/// Outcome: success if and only if at least max(1, success_limit) sub calls succeeded and fewer than fail_limit
+/// failed. The call ends as soon as that is decided. See docs for the table of codes.
+///
+/// Sub calls: a call without a mapper sends the same request, serialised once, to all. controller::sub(i) shows each.
+///
+/// Thread safety: calls may be started from any thread; channels must not be added while calls run.
+class parallel_channel : public channel_base {
+ public:
+  explicit parallel_channel(runtime& rt, parallel_channel_options options = {});
+  ~parallel_channel() override;
+
+  /// Adds a channel; the same one may be added many times, and any kind of channel. The pointer form borrows: the
+  /// channel must outlive this one and its calls.
+  void add_channel(std::shared_ptr<channel_base> channel, std::shared_ptr<call_mapper> mapper = nullptr,
+                   std::shared_ptr<response_merger> merger = nullptr);
+  void add_channel(channel_base* channel, std::shared_ptr<call_mapper> mapper = nullptr,
+                   std::shared_ptr<response_merger> merger = nullptr);
+
+  std::size_t channel_count() const noexcept;
+
+  bool usable() const noexcept override;
+  int capacity() const noexcept override;
+
+ private:
+  class core;
+  std::shared_ptr<core> core_;
+};
+
+}  // namespace braid

@@ -1,0 +1,177 @@
+#pragma once
+
+/// \file
+/// The server: services, their calls, starting and stopping.
+
+#include <braid/config.hpp>
+
+#include <braid/cancellation.hpp>
+#include <braid/controller.hpp>
+#include <braid/coroutine.hpp>
+#include <braid/endpoint.hpp>
+#include <braid/error.hpp>
+#include <braid/method.hpp>
+#include <braid/runtime.hpp>
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/service.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace braid {
+
+namespace server_side {
+class server_core;
+}
+
+/// One call at the server, and its controller: what a generated service gets as `RpcController*`.
+///
+/// What it does: tells the handler about the call, and takes the error, the metadata and the attachment of its answer.
+/// Calls that a handler makes on channels inherit the deadline and the cancellation.
+///
+/// Object lifetimes: lives until the handler has returned and `done` was run.
+///
+/// Thread safety: belongs to the handler. cancelled() may be asked from any thread.
+class server_call : public controller_base {
+ public:
+  /// The full method, such as "echo.EchoService.Echo".
+  virtual const google::protobuf::MethodDescriptor& method() const noexcept = 0;
+  /// Who calls.
+  virtual const endpoint& remote_side() const noexcept = 0;
+  /// When the caller stops waiting, on the loop's clock; time_point::max(): never.
+  virtual std::chrono::steady_clock::time_point deadline() const noexcept = 0;
+  /// Why this call was cancelled: its deadline, its client is gone, the server stops. None while nobody did.
+  virtual cancel_cause cancelled() const noexcept = 0;
+
+  // google::protobuf::RpcController
+
+  bool IsCanceled() const override { return cancelled() != cancel_cause::none; }
+  /// Runs `callback` once: when the call is cancelled, at once when it was, or when it has ended.
+  void NotifyOnCancel(google::protobuf::Closure* callback) override = 0;
+  /// For clients; the server's side ignores them.
+  void StartCancel() override {}
+  void Reset() override {}
+
+ protected:
+  server_call() = default;
+  ~server_call() override = default;
+};
+
+/// The settings of a server.
+struct server_options {
+  /// The deadline of calls whose client sent none, counted from the read of the request. Zero or negative: none.
+  std::chrono::milliseconds default_timeout{0};
+
+  /// A request whose body is larger fails with errc::bad_request; its bytes are discarded as they come, and the other
+  /// calls of its connection live on. Bytes; at most 2 GiB - 1.
+  std::size_t max_body_size = std::size_t{64} * 1024 * 1024;
+
+  /// Bytes of answers that may wait to be sent on one connection. Above it the connection is not read from until they
+  /// have gone. 0: no limit.
+  std::size_t max_unsent_bytes = std::size_t{64} * 1024 * 1024;
+
+  /// How long a frame may stay incomplete without a byte arriving, or unsent answers without a byte leaving, before
+  /// the connection is closed. Zero or negative: no limit.
+  std::chrono::milliseconds progress_timeout{10'000};
+
+  /// How many connections may be open; more are closed as they are accepted. 0: no limit.
+  std::size_t max_connections = 0;
+
+  /// Idle time before TCP keepalive probes; zero: off.
+  std::chrono::seconds keepalive{30};
+  /// How long sent bytes may stay unacknowledged before the connection is given up; zero: the system's default.
+  std::chrono::milliseconds tcp_user_timeout{30'000};
+};
+
+/// How a server is stopped.
+struct stop_options {
+  /// How long running calls may go on before they are cancelled.
+  std::chrono::milliseconds grace{1000};
+  /// How long cancelled calls may take to end before stop() returns without them.
+  std::chrono::milliseconds kill{1000};
+};
+
+/// A server: listens, reads requests, runs their handlers in coroutines.
+///
+/// What it does: connections are spread over the runtime's loops. A handler runs in a coroutine of the loop that read
+/// the request; its synchronous calls suspend the coroutine.
+///
+/// Errors told to clients: unknown service 1001, unknown method 1002, unreadable request 1003, a handler that threw
+/// 2001, a response that cannot be serialised 2002, stopping 2003, past the deadline 1008.
+///
+/// Object lifetimes: the destructor stops without grace. Services are kept until their last call has ended.
+///
+/// Thread safety: services are added and the server started from one thread; stop() and the rest from any.
+class server {
+ public:
+  explicit server(runtime& rt, server_options options = {});
+  server(const server&) = delete;
+  server& operator=(const server&) = delete;
+  ~server();
+
+  /// Adds a generated service. Its methods may run `done` later, from any thread, once. Throws 22 when a service of
+  /// that name exists or the server was started.
+  void add_service(std::unique_ptr<google::protobuf::Service> service);
+  /// The same for a service that outlives the server.
+  void add_service(google::protobuf::Service& service);
+
+  using untyped_handler = std::function<void(server_call&, const google::protobuf::Message& request,
+                                             google::protobuf::Message& response, yield_context)>;
+
+  /// Adds a function as the handler of one method. It answers by returning, and fails by set_failed() or by throwing.
+  void handle(const google::protobuf::MethodDescriptor& method, untyped_handler handler);
+
+  /// The same for a generated method: `srv.handle(&EchoService::Echo, [](server_call&, const EchoRequest&,
+  /// EchoResponse&, yield_context) {...})`.
+  template <typename Service, typename Request, typename Response, typename Handler>
+  void handle(generated_method<Service, Request, Response> method, Handler handler) {
+    handle(describe_method(method),
+           [handler = std::move(handler)](server_call& call, const google::protobuf::Message& request,
+                                          google::protobuf::Message& response, yield_context yield) {
+             handler(call, static_cast<const Request&>(request), static_cast<Response&>(response), yield);
+           });
+  }
+
+  /// Listens on "host:port" with a literal address; port 0: one that the system chooses, see port(). May be called
+  /// for several addresses. Throws a system_error that names what is wrong.
+  void start(std::string_view address);
+  void start(std::string_view address, error_code& ec);
+
+  /// The port of the first address; 0 before start().
+  std::uint16_t port() const noexcept;
+  /// All addresses that are listened on.
+  std::vector<endpoint> endpoints() const;
+
+  /// Stops: accepts no more, answers new requests with 2003, lets running calls go on for `grace`, then cancels them
+  /// (they are answered with 2003) and waits for `kill`. Returns the names of the handlers that had not ended by then;
+  /// what they use is kept alive. Refused with a system_error (EDEADLK) on the server's own loops. Idempotent.
+  std::vector<std::string> stop(stop_options options = {});
+
+  /// The same without waiting. Completion signature: `void(error_code, std::vector<std::string>)`, on the handler's
+  /// associated executor.
+  template <typename CompletionToken>
+  auto async_stop(stop_options options, CompletionToken&& token) {
+    return boost::asio::async_initiate<CompletionToken, void(error_code, std::vector<std::string>)>(
+        [this, options](auto handler) {
+          start_stop(options, detail::handler_completion<decltype(handler), error_code,
+                                                         std::vector<std::string>>::create(std::move(handler)));
+        },
+        token);
+  }
+
+ private:
+  void start_stop(stop_options options,
+                  detail::erased_completion<error_code, std::vector<std::string>>* completion);
+
+  std::shared_ptr<server_side::server_core> core_;
+};
+
+}  // namespace braid
