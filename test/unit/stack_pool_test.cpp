@@ -14,6 +14,10 @@
 #include <string>
 #include <vector>
 
+#if defined(BOOST_USE_ASAN)
+#include <sanitizer/asan_interface.h>
+#endif
+
 using braid::core::carve;
 using braid::core::contains;
 using braid::core::stack_pool;
@@ -44,20 +48,39 @@ bool kernel_installs_guards() {
   return can;
 }
 
-// Whether writing one byte there kills a process.
-bool write_is_fatal(char* address) {
+// Runs `body` in a child process, without a core file and with the default action on SIGSEGV; returns the
+// status that waitpid() reports.
+template <typename Body>
+int status_of_child(Body body) {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     const rlimit no_core{0, 0};
     ::setrlimit(RLIMIT_CORE, &no_core);
     std::signal(SIGSEGV, SIG_DFL);
-    *const_cast<volatile char*>(address) = 1;
-    ::_exit(0);
+    ::_exit(body());
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
+  return status;
+}
+
+// Whether writing one byte there kills a process.
+bool write_is_fatal(char* address) {
+  const int status = status_of_child([address] {
+    *const_cast<volatile char*>(address) = 1;
+    return 0;
+  });
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
+}
+
+// Whether AddressSanitizer would report a use of the address; false without it.
+bool poisoned([[maybe_unused]] const char* address) {
+#if defined(BOOST_USE_ASAN)
+  return __asan_address_is_poisoned(address) != 0;
+#else
+  return false;
+#endif
 }
 
 std::vector<stack_pool::stack> take(stack_pool& pool, std::size_t count) {
@@ -85,6 +108,21 @@ TEST_CASE("a stack is 64 KiB by default, writable from end to end", "[core][stac
   CHECK(pool.stats().slabs == 1);
   pool.release(stack);
   CHECK(pool.stats().live == 0);
+}
+
+TEST_CASE("a released stack is handed out again whole", "[core][stack_pool]") {
+  stack_pool pool;
+  const auto stack = pool.allocate();
+  auto* last = static_cast<char*>(stack.top) - 1;
+  CHECK_FALSE(poisoned(last));
+  pool.release(stack);
+#if defined(BOOST_USE_ASAN)
+  CHECK(poisoned(last));
+#endif
+  CHECK(pool.allocate().top == stack.top);
+  CHECK_FALSE(poisoned(last));
+  std::memset(stack.bottom, 0x5a, stack.size);
+  pool.release(stack);
 }
 
 TEST_CASE("a stack's size is rounded up to pages and to the minimum", "[core][stack_pool]") {
@@ -204,6 +242,28 @@ TEST_CASE("stacks without a guard are counted", "[core][stack_pool]") {
   CHECK(pool.stats().unguarded == 3);
   for (const auto& stack : stacks) pool.release(stack);
   CHECK(pool.stats().unguarded == 0);
+}
+
+TEST_CASE("at the kernel's limit of mappings a stack comes without a guard", "[core][stack_pool]") {
+  std::size_t limit = 0;
+  std::ifstream("/proc/sys/vm/max_map_count") >> limit;
+  if (limit == 0 || limit > 200'000) {
+    WARN("the limit of mappings is too high to be reached here");
+    return;
+  }
+  const int status = status_of_child([limit] {
+    stack_pool pool({.guard = stack_pool::guard_kind::protect});
+    for (std::size_t i = 0; i < limit; ++i) {
+      const auto stack = pool.allocate();
+      if (!stack) return 1;
+      if (pool.stats().unguarded == 0) continue;
+      std::memset(stack.bottom, 1, stack.size);
+      return pool.stats().unguarded == 1 ? 0 : 2;
+    }
+    return 3;
+  });
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("20,000 stacks need no mapping each", "[core][stack_pool]") {
