@@ -22,8 +22,12 @@
 
 namespace braid {
 
+class channel_base;
+
 namespace client {
 class call;
+class root_call;
+class async_root_call;
 class sub_calls;
 }  // namespace client
 
@@ -129,7 +133,13 @@ class controller final : public controller_base {
 
  private:
   friend class client::call;
+  friend class client::root_call;
+  friend class client::async_root_call;
   friend class client::sub_calls;
+  friend class channel_base;
+
+  void clear_results() noexcept;
+  void fail_without_call(const error_code& code, std::string_view text) noexcept;
 
   std::optional<std::chrono::nanoseconds> timeout_;
   bool detached_ = false;

@@ -22,7 +22,7 @@ enum class start_mode : bool {
 /// What a coroutine inherits.
 struct coroutine_context {
   cancel_node* parent = nullptr;
-  core::time_point deadline = core::time_point::max();
+  core::time_point deadline = core::time_point::max();  ///< `parent` cancels itself then.
 };
 
 /// The control block of one coroutine, at the top of its stack.
@@ -40,7 +40,9 @@ class coroutine final : public core::live_node {
   signal_node& node() noexcept { return *node_; }
   signal_node& exchange_node(signal_node& other) noexcept { return *std::exchange(node_, &other); }
   signal_node& own_node() noexcept { return own_node_; }
+  /// When the call that it serves ends, or the innermost shield.
   core::time_point deadline() const noexcept { return deadline_; }
+  core::time_point exchange_deadline(core::time_point other) noexcept { return std::exchange(deadline_, other); }
   bool is_running() const noexcept { return loop_.running_coroutine() == this; }
   bool contains(const void* address) const noexcept { return core::contains(stack_, address); }
 

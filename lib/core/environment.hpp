@@ -16,6 +16,11 @@ class loop;
 using clock = std::chrono::steady_clock;
 using time_point = clock::time_point;
 
+/// The instant `duration` after `start`; time_point::max() where that is too far to count.
+inline time_point saturating_add(time_point start, std::chrono::nanoseconds duration) noexcept {
+  return duration < time_point::max() - start ? start + duration : time_point::max();
+}
+
 /// Where a loop reads the time.
 class time_source {
  public:

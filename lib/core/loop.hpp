@@ -94,10 +94,7 @@ class loop {
   bool is_current() const noexcept { return current() == this; }
 
   /// The instant `duration` from now, time_point::max() where that is too far to count.
-  time_point after(std::chrono::nanoseconds duration) const noexcept {
-    const time_point start = now();
-    return duration < time_point::max() - start ? start + duration : time_point::max();
-  }
+  time_point after(std::chrono::nanoseconds duration) const noexcept { return saturating_add(now(), duration); }
   time_point now() const noexcept { return time_ ? time_->now() : clock::now(); }
   std::mt19937_64& random() noexcept { return random_; }
 

@@ -31,7 +31,7 @@ std::uint64_t system_seed() {
 runtime_core::runtime_core(runtime_options options)
     : options_(std::move(options)),
       environment_(options_.environment ? *options_.environment : environment{}),
-      log_(options_.log, options_.log_at_least),
+      log_(options_.log ? options_.log : log_sink(stderr_log_sink), options_.log_at_least),
       seed_(options_.seed != 0 ? options_.seed : system_seed()) {
   const std::size_t count = options_.loops != 0 ? options_.loops : usable_processors();
   loops_.reserve(count);

@@ -42,8 +42,15 @@ void sleep_for(std::chrono::nanoseconds duration, yield_context yield) {
 
 /// The node that stands in for the coroutine's own while the shield lives.
 struct shield::state : core::timer_node {
-  explicit state(detail::coroutine& shielded)
-      : timer_node(&state::expired), owner(shielded), outer(shielded.exchange_node(node)) {}
+  state(detail::coroutine& shielded, core::time_point end)
+      : timer_node(&state::expired),
+        owner(shielded),
+        outer(shielded.exchange_node(node)),
+        outer_deadline(shielded.exchange_deadline(end)) {}
+  ~state() {
+    owner.exchange_deadline(outer_deadline);
+    owner.exchange_node(outer);
+  }
   static void expired(core::timer_node& timer) {
     static_cast<state&>(timer).node.cancel(cancel_cause::deadline);
   }
@@ -51,15 +58,15 @@ struct shield::state : core::timer_node {
   detail::coroutine& owner;
   signal_node node;
   signal_node& outer;
+  core::time_point outer_deadline;
 };
 
 shield::shield(yield_context yield, std::chrono::nanoseconds limit)
-    : state_(std::make_unique<state>(yield.owner())) {
-  core::loop& home = yield.owner().home();
-  home.arm(*state_, home.after(limit));
+    : state_(std::make_unique<state>(yield.owner(), yield.owner().home().after(limit))) {
+  yield.owner().home().arm(*state_, yield.owner().deadline());
 }
 
-shield::~shield() { state_->owner.exchange_node(state_->outer); }
+shield::~shield() = default;
 
 yield_context::executor_type yield_context::get_executor() const noexcept { return owner_->home().executor(); }
 cancel_cause yield_context::cancelled() const noexcept { return owner_->own_node().cause(); }
