@@ -20,14 +20,13 @@ char* outbound_queue::reserve(std::size_t n) {
 
 void outbound_queue::commit(std::size_t n) {
   if (n == 0) return;
-  const char* data = tail_.data() + tail_used_;
-  if (first_ != pieces_.size() && pieces_.back().data + pieces_.back().size == data &&
-      pieces_.back().owner.get() == tail_.get()) {
+  // The tail only gives room behind all that it holds, so its last piece goes on here.
+  if (first_ != pieces_.size() && pieces_.back().owner.get() == tail_.get()) {
     pieces_.back().size += n;
     size_ += n;
     appended_ += n;
   } else {
-    added({tail_, data, n});
+    added({tail_, tail_.data() + tail_used_, n});
   }
   tail_used_ += n;
   burst_ += n;

@@ -1,6 +1,7 @@
 #include "wire/frame.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace braid::wire {
@@ -13,15 +14,21 @@ constexpr std::size_t cheap_move = 4096;
 // So many reads in a row have to be short before the storage shrinks.
 constexpr unsigned shrink_after = 64;
 
+// Between the machine's order of bytes and the wire's, which is big-endian.
+std::uint32_t swapped(std::uint32_t value) noexcept {
+  return std::endian::native == std::endian::little ? __builtin_bswap32(value) : value;
+}
+
 std::uint32_t load(const char* at) noexcept {
-  const auto* bytes = reinterpret_cast<const unsigned char*>(at);
-  return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 |
-         bytes[3];
+  std::uint32_t value = 0;
+  std::memcpy(&value, at, sizeof value);
+  return swapped(value);
 }
 
 char* store(std::uint32_t value, char* at) noexcept {
-  for (int shift = 24; shift >= 0; shift -= 8) *at++ = static_cast<char>(value >> shift);
-  return at;
+  value = swapped(value);
+  std::memcpy(at, &value, sizeof value);
+  return at + sizeof value;
 }
 
 void split_attachment(inbound_frame& frame, std::string_view rest) noexcept {
@@ -61,7 +68,6 @@ buffer inbound_frame::take(std::string_view bytes) const {
 }
 
 std::span<char> frame_reader::prepare() {
-  discard();
   make_room();
   prepared_ = block_.capacity() - end_;
   return {block_.data() + end_, prepared_};

@@ -256,19 +256,23 @@ constexpr std::uint64_t wide(Int value) noexcept {
   }
 }
 
-template <class T>
-std::size_t field_size(std::uint32_t field, T value) noexcept {
-  const std::size_t key = varint_size(std::uint64_t{field} << 3);
+template <std::uint32_t Field>
+constexpr std::size_t key_size = Field < 16     ? 1
+                                 : Field < 2048 ? 2
+                                                : 3;
+
+template <std::uint32_t Field, class T>
+std::size_t field_size(T value) noexcept {
   if constexpr (std::same_as<T, std::string_view>) {
-    return key + varint_size(value.size()) + value.size();
+    return key_size<Field> + varint_size(value.size()) + value.size();
   } else {
-    return key + varint_size(wide(value));
+    return key_size<Field> + varint_size(wide(value));
   }
 }
 
-template <class T>
-std::size_t field_size(std::uint32_t field, const std::optional<T>& value) noexcept {
-  return value ? field_size(field, *value) : 0;
+template <std::uint32_t Field, class T>
+std::size_t field_size(const std::optional<T>& value) noexcept {
+  return value ? field_size<Field>(*value) : 0;
 }
 
 char* put_varint(char* at, std::uint64_t value) noexcept {
@@ -280,64 +284,65 @@ char* put_varint(char* at, std::uint64_t value) noexcept {
   return at;
 }
 
-template <class T>
-char* put(char* at, std::uint32_t field, T value) noexcept {
+template <std::uint32_t Field, class T>
+char* put(char* at, T value) noexcept {
   if constexpr (std::same_as<T, std::string_view>) {
-    at = put_varint(at, tag(field, bytes_type));
+    at = put_varint(at, tag(Field, bytes_type));
     at = put_varint(at, value.size());
     if (!value.empty()) std::memcpy(at, value.data(), value.size());
     return at + value.size();
   } else {
-    at = put_varint(at, tag(field, varint));
+    at = put_varint(at, tag(Field, varint));
     return put_varint(at, wide(value));
   }
 }
 
-template <class T>
-char* put(char* at, std::uint32_t field, const std::optional<T>& value) noexcept {
-  return value ? put(at, field, *value) : at;
+template <std::uint32_t Field, class T>
+char* put(char* at, const std::optional<T>& value) noexcept {
+  return value ? put<Field>(at, *value) : at;
 }
 
-char* put_head(char* at, std::uint32_t field, std::size_t size) noexcept {
-  return put_varint(put_varint(at, tag(field, bytes_type)), size);
+template <std::uint32_t Field>
+char* put_head(char* at, std::size_t size) noexcept {
+  return put_varint(put_varint(at, tag(Field, bytes_type)), size);
 }
 
 std::size_t request_size(const request_meta& r) noexcept {
-  return field_size(1, r.service_name) + field_size(2, r.method_name) + field_size(3, r.log_id) +
-         field_size(4, r.trace_id) + field_size(5, r.span_id) + field_size(6, r.parent_span_id) +
-         field_size(7, r.request_id) + field_size(8, r.timeout_ms);
+  return field_size<1>(r.service_name) + field_size<2>(r.method_name) + field_size<3>(r.log_id) +
+         field_size<4>(r.trace_id) + field_size<5>(r.span_id) + field_size<6>(r.parent_span_id) +
+         field_size<7>(r.request_id) + field_size<8>(r.timeout_ms);
 }
 
 char* put_request(char* at, const request_meta& r) noexcept {
-  at = put_head(at, 1, request_size(r));
-  at = put(at, 1, r.service_name);
-  at = put(at, 2, r.method_name);
-  at = put(at, 3, r.log_id);
-  at = put(at, 4, r.trace_id);
-  at = put(at, 5, r.span_id);
-  at = put(at, 6, r.parent_span_id);
-  at = put(at, 7, r.request_id);
-  return put(at, 8, r.timeout_ms);
+  at = put_head<1>(at, request_size(r));
+  at = put<1>(at, r.service_name);
+  at = put<2>(at, r.method_name);
+  at = put<3>(at, r.log_id);
+  at = put<4>(at, r.trace_id);
+  at = put<5>(at, r.span_id);
+  at = put<6>(at, r.parent_span_id);
+  at = put<7>(at, r.request_id);
+  return put<8>(at, r.timeout_ms);
 }
 
 std::size_t response_size(const response_meta& r) noexcept {
-  return field_size(1, r.error_code) + field_size(2, r.error_text);
+  return field_size<1>(r.error_code) + field_size<2>(r.error_text);
 }
 
 char* put_response(char* at, const response_meta& r) noexcept {
-  at = put_head(at, 2, response_size(r));
-  at = put(at, 1, r.error_code);
-  return put(at, 2, r.error_text);
+  at = put_head<2>(at, response_size(r));
+  at = put<1>(at, r.error_code);
+  return put<2>(at, r.error_text);
 }
 
 std::size_t user_field_size(const user_field& f) noexcept {
-  return field_size(1, f.key) + field_size(2, f.value);
+  return field_size<1>(f.key) + field_size<2>(f.value);
 }
 
 char* put_user_field(char* at, const user_field& f) noexcept {
-  at = put_head(at, 9, user_field_size(f));
-  at = put(at, 1, f.key);
-  return put(at, 2, f.value);
+  at = put_head<9>(at, user_field_size(f));
+  at = put<1>(at, f.key);
+  return put<2>(at, f.value);
 }
 
 std::size_t nested_size(std::size_t size) noexcept { return 1 + varint_size(size) + size; }
@@ -418,12 +423,12 @@ bool decode_meta(std::string_view bytes, rpc_meta& meta) {
 }
 
 std::size_t meta_size(const rpc_meta& m) noexcept {
-  std::size_t size = field_size(3, m.compress_type) + field_size(4, m.correlation_id) +
-                     field_size(5, m.attachment_size) + field_size(6, m.chunk_info) +
-                     field_size(7, m.authentication_data) + field_size(8, m.stream_settings) +
-                     field_size(10, m.content_type) + field_size(11, m.checksum_type) +
-                     field_size(12, m.checksum_value) + field_size(13, m.checksum_with_attachment) +
-                     field_size(10000, m.features) + field_size(10001, m.cancel_cause);
+  std::size_t size = field_size<3>(m.compress_type) + field_size<4>(m.correlation_id) +
+                     field_size<5>(m.attachment_size) + field_size<6>(m.chunk_info) +
+                     field_size<7>(m.authentication_data) + field_size<8>(m.stream_settings) +
+                     field_size<10>(m.content_type) + field_size<11>(m.checksum_type) +
+                     field_size<12>(m.checksum_value) + field_size<13>(m.checksum_with_attachment) +
+                     field_size<10000>(m.features) + field_size<10001>(m.cancel_cause);
   if (m.has_request) size += nested_size(request_size(m.request));
   if (m.has_response) size += nested_size(response_size(m.response));
   for (const auto& field : m.user_fields) size += nested_size(user_field_size(field));
@@ -433,19 +438,19 @@ std::size_t meta_size(const rpc_meta& m) noexcept {
 char* encode_meta(const rpc_meta& m, char* at) noexcept {
   if (m.has_request) at = put_request(at, m.request);
   if (m.has_response) at = put_response(at, m.response);
-  at = put(at, 3, m.compress_type);
-  at = put(at, 4, m.correlation_id);
-  at = put(at, 5, m.attachment_size);
-  at = put(at, 6, m.chunk_info);
-  at = put(at, 7, m.authentication_data);
-  at = put(at, 8, m.stream_settings);
+  at = put<3>(at, m.compress_type);
+  at = put<4>(at, m.correlation_id);
+  at = put<5>(at, m.attachment_size);
+  at = put<6>(at, m.chunk_info);
+  at = put<7>(at, m.authentication_data);
+  at = put<8>(at, m.stream_settings);
   for (const auto& field : m.user_fields) at = put_user_field(at, field);
-  at = put(at, 10, m.content_type);
-  at = put(at, 11, m.checksum_type);
-  at = put(at, 12, m.checksum_value);
-  at = put(at, 13, m.checksum_with_attachment);
-  at = put(at, 10000, m.features);
-  return put(at, 10001, m.cancel_cause);
+  at = put<10>(at, m.content_type);
+  at = put<11>(at, m.checksum_type);
+  at = put<12>(at, m.checksum_value);
+  at = put<13>(at, m.checksum_with_attachment);
+  at = put<10000>(at, m.features);
+  return put<10001>(at, m.cancel_cause);
 }
 
 }  // namespace braid::wire
