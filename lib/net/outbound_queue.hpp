@@ -45,7 +45,8 @@ class outbound_queue {
   std::size_t gather(std::span<iovec> target) const noexcept;
   /// Says that the first `n` unsent bytes, `n <= size()`, were handed to the transport.
   void consume(std::size_t n) noexcept;
-  /// Drops all unsent bytes; they count as added and as not handed over. Not while gathered bytes are being written.
+  /// Drops all unsent bytes; they count as added and as not handed over. Not while gathered bytes are being
+  /// written.
   void clear() noexcept;
   /// Gives the memory kept for reuse back if nothing is unsent; for connections that have become idle.
   void trim() noexcept;
