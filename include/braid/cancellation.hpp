@@ -73,6 +73,8 @@ class cancel_node {
  private:
   using hook = boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
 
+  void cancel_children() noexcept;
+
   hook hook_;
   cancel_cause cause_ = cancel_cause::none;
 

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -62,6 +63,8 @@ class channel : public channel_base {
   void init(std::string_view address, channel_options options, error_code& ec);
 
  private:
+  void init(std::string_view address, const channel_options& options, error_code& ec, std::string& why);
+
   std::shared_ptr<core::runtime_core> runtime_;
 };
 

@@ -47,6 +47,7 @@ class turn_end_hook
  public:
   virtual void at_turn_end() noexcept = 0;
   bool scheduled() const noexcept { return is_linked(); }
+  void unschedule() noexcept { unlink(); }
 
  protected:
   ~turn_end_hook() = default;

@@ -1,0 +1,151 @@
+#include "client/baidu_std_session.hpp"
+
+#include "wire/meta.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace braid::client {
+namespace {
+
+constexpr std::size_t inline_payload = 16 * 1024;  // larger messages are serialised apart and sent by reference
+
+std::int32_t remaining_ms(core::time_point now, core::time_point deadline) {
+  const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
+  return static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(rest, 1, std::numeric_limits<std::int32_t>::max()));
+}
+
+void fill_request(wire::rpc_meta& meta, const call& of, core::time_point now) {
+  meta.clear();
+  meta.has_request = true;
+  meta.request.service_name = of.method().service()->full_name();
+  meta.request.method_name = of.method().name();
+  if (of.deadline() != core::time_point::max()) meta.request.timeout_ms = remaining_ms(now, of.deadline());
+  const metadata& carried = of.request_metadata();
+  meta.request.log_id = carried.log_id;
+  meta.request.trace_id = carried.trace_id;
+  meta.request.span_id = carried.span_id;
+  meta.request.parent_span_id = carried.parent_span_id;
+  if (!carried.request_id.empty()) meta.request.request_id = carried.request_id;
+  for (const auto& [key, value] : carried.user_fields) meta.user_fields.push_back({key, value});
+  if (!carried.attachment.empty())
+    meta.attachment_size = static_cast<std::int32_t>(carried.attachment.size());
+}
+
+void take_metadata(controller& control, const wire::inbound_frame& frame) {
+  if (!frame.meta.user_fields.empty()) {
+    for (const auto& field : frame.meta.user_fields)
+      control.mutable_response_metadata().user_fields.emplace_back(field.key, field.value);
+  }
+  if (!frame.attachment.empty()) control.response_attachment() = frame.take_attachment();
+}
+
+}  // namespace
+
+void baidu_std_session::start(attempt& started) {
+  call& of = started.owner();
+  // A small message of one call goes straight into the queue; what is shared or large is made once, apart.
+  std::string why;
+  const bool apart = of.has_payload() || of.shares_payload() || !of.request().IsInitialized() ||
+                     of.request().ByteSizeLong() > inline_payload;
+  if (apart && !of.serialise(why)) {
+    started.finish(outcome::local_failure(errc::bad_request), why);
+    return;
+  }
+  const buffer& attachment = of.request_metadata().attachment;
+  const std::size_t payload_size =
+      apart ? of.payload().size() : static_cast<std::size_t>(of.request().GetCachedSize());
+  fill_request(meta_, of, of.has_payload() ? home_.now() : of.started());
+  const std::uint64_t id = pending_.insert(started);
+  meta_.correlation_id = static_cast<std::int64_t>(id);
+  const std::size_t meta_size = wire::meta_size(meta_);
+  const std::size_t body_size = meta_size + payload_size + attachment.size();
+  if (body_size > max_body_size_ || out_.would_exceed(body_size + wire::header_size)) {
+    pending_.remove(id);
+    if (body_size > max_body_size_) {
+      started.finish(outcome::local_failure(errc::bad_request),
+                     fmt::format("the request of {} bytes is over max_body_size {}", body_size, max_body_size_));
+    } else {
+      started.finish(outcome::local_failure(errc::overcrowded),
+                     fmt::format("{} bytes wait to be sent, max_unsent_bytes is {}", out_.size(), out_.limit()));
+    }
+    return;
+  }
+  const std::size_t head = wire::header_size + meta_size + (apart ? 0 : payload_size);
+  char* at = out_.reserve(head);
+  at = wire::encode_header({.body_size = static_cast<std::uint32_t>(body_size),
+                            .meta_size = static_cast<std::uint32_t>(meta_size)},
+                           at);
+  at = wire::encode_meta(meta_, at);
+  if (!apart) of.request().SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(at));
+  out_.commit(head);
+  if (apart) out_.append(of.payload());
+  if (!attachment.empty()) out_.append(attachment);
+  started.mark_sent(id);
+}
+
+void baidu_std_session::fail(const error_code& why, std::string_view text) noexcept {
+  while (attempt* waiting = pending_.remove_any()) waiting->finish(outcome::local_failure(why), text);
+}
+
+session_failure baidu_std_session::on_read(std::size_t size) {
+  reader_.commit(size);
+  const core::time_point now = home_.now();
+  for (;;) {
+    switch (reader_.next(frame_)) {
+      case wire::frame_reader::status::need_more: return {};
+      case wire::frame_reader::status::frame: answered(frame_, now); break;
+      case wire::frame_reader::status::oversized: too_large(frame_); break;
+      case wire::frame_reader::status::broken:
+        return {errc::bad_response,
+                fmt::format("the server sent a broken frame: {}", wire::to_string(reader_.error()))};
+    }
+  }
+}
+
+void baidu_std_session::answered(const wire::inbound_frame& frame, core::time_point now) {
+  if (!frame.meta.correlation_id) return;
+  attempt* const waiting = pending_.remove(static_cast<std::uint64_t>(*frame.meta.correlation_id));
+  if (!waiting) return;  // late: it was cancelled
+  if (now >= waiting->owner().deadline()) {
+    waiting->owner().cancel(cancel_cause::deadline);
+    return;
+  }
+  deliver(*waiting, frame);
+}
+
+void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& frame) {
+  call& of = waiting.owner();
+  const wire::rpc_meta& meta = frame.meta;
+  if (const std::int32_t code = meta.response.error_code.value_or(0); code != 0) {
+    take_metadata(of.control(), frame);
+    waiting.finish(outcome::peer_failure(from_wire(code)), meta.response.error_text.value_or(std::string_view()));
+    return;
+  }
+  const auto unreadable = [&](std::string_view why) {
+    waiting.finish(outcome::local_failure(errc::bad_response), why);
+  };
+  if (frame.bad_attachment_size) return unreadable("the response's attachment_size does not fit its body");
+  if (meta.compress_type.value_or(0) != 0)
+    return unreadable(fmt::format("the response's compress_type {} is not supported", *meta.compress_type));
+  if (meta.content_type.value_or(0) != 0)
+    return unreadable(fmt::format("the response's content_type {} is not supported", *meta.content_type));
+  if (!of.response().ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size())))
+    return unreadable(fmt::format("the response is no valid {}", of.response().GetTypeName()));
+  take_metadata(of.control(), frame);
+  waiting.finish(outcome::success());
+}
+
+void baidu_std_session::too_large(const wire::inbound_frame& frame) {
+  if (!frame.meta.correlation_id) return;
+  if (attempt* const waiting = pending_.remove(static_cast<std::uint64_t>(*frame.meta.correlation_id))) {
+    waiting->finish(outcome::local_failure(errc::bad_response),
+                    fmt::format("the response of {} bytes is over max_body_size {}", frame.header.body_size,
+                                max_body_size_));
+  }
+}
+
+}  // namespace braid::client

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "client/client_session.hpp"
+#include "client/pending_table.hpp"
+#include "core/loop.hpp"
+#include "wire/frame.hpp"
+
+#include <cstdint>
+
+namespace braid::client {
+
+/// baidu_std as a client speaks it.
+class baidu_std_session final : public client_session {
+ public:
+  baidu_std_session(core::loop& home, net::outbound_queue& out, std::size_t max_body_size)
+      : home_(home), out_(out), max_body_size_(max_body_size), reader_(max_body_size) {}
+
+  void start(attempt& started) override;
+  void forget(attempt& cancelled) noexcept override { pending_.remove(cancelled.session_id()); }
+  void fail(const error_code& why, std::string_view text) noexcept override;
+  bool idle() const noexcept override { return pending_.empty(); }
+
+  std::span<char> read_space() override { return reader_.prepare(); }
+  session_failure on_read(std::size_t size) override;
+
+ private:
+  bool encode(attempt& started);
+  void answered(const wire::inbound_frame& frame, core::time_point now);
+  void deliver(attempt& waiting, const wire::inbound_frame& frame);
+  void too_large(const wire::inbound_frame& frame);
+
+  core::loop& home_;
+  net::outbound_queue& out_;
+  const std::size_t max_body_size_;
+  wire::frame_reader reader_;
+  wire::inbound_frame frame_;  // reused, so that its fields keep their memory
+  wire::rpc_meta meta_;        // likewise, for requests
+  pending_table pending_;
+};
+
+}  // namespace braid::client

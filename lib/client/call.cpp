@@ -1,0 +1,101 @@
+#include "client/call.hpp"
+
+#include "client/sub_calls.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+namespace braid::client {
+
+call::call(core::loop& home, const google::protobuf::MethodDescriptor& method,
+           const google::protobuf::Message& request, google::protobuf::Message& response, controller& control,
+           call_listener& listener) noexcept
+    : home_(home),
+      method_(method),
+      request_(&request),
+      response_(response),
+      control_(control),
+      listener_(listener) {}
+
+call::~call() = default;
+
+void call::set_deadline(core::time_point started, core::time_point deadline) {
+  inherit_deadline(started, deadline);
+  if (deadline != core::time_point::max()) home_.arm(timer_, deadline);
+}
+
+void call::inherit_deadline(core::time_point started, core::time_point deadline) noexcept {
+  started_ = started;
+  deadline_ = deadline;
+}
+
+bool call::serialise(std::string& why) {
+  if (payload_source_) return payload_source_->serialise(why);
+  if (has_payload_) return true;
+  if (!request_->IsInitialized()) {
+    why = fmt::format("the request lacks required fields: {}", request_->InitializationErrorString());
+    return false;
+  }
+  const std::size_t size = request_->ByteSizeLong();
+  if (size > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+    why = fmt::format("the request of {} bytes is over protobuf's limit of 2 GiB", size);
+    return false;
+  }
+  if (size != 0) {
+    detail::block_ref block(size);
+    request_->SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(block.data()));
+    const char* data = block.data();
+    payload_ = buffer(std::move(block), data, size);
+  }
+  has_payload_ = true;
+  return true;
+}
+
+bool call::cancel_as_finished(cancel_cause cause) noexcept {
+  if (cancelled()) return false;
+  finished_by_sibling_ = cause == cancel_cause::success_limit;
+  return cancel(cause);
+}
+
+void call::on_cancel(cancel_cause) noexcept {
+  if (settled_) return;
+  if (combo_) {
+    home_.at_turn_end(overdue_);
+  } else {
+    settle_cancelled();
+  }
+}
+
+void call::settle_cancelled() noexcept {
+  outcome result = outcome::cancelled(cause());
+  if (finished_by_sibling_) result.code = errc::parallel_finished;
+  settle(result, {});
+}
+
+void call::settle(const outcome& result, std::string_view text) noexcept {
+  if (settled_) return;
+  // A combo that went on to a result although it was cancelled: only the deadline lets the result count.
+  if (cancelled() && cause() != cancel_cause::deadline && result.cause != cause()) {
+    settle_cancelled();
+    return;
+  }
+  settled_ = true;
+  timer_.cancel();
+  detach();
+  control_.result_ = result;
+  control_.error_ = result.code;
+  control_.text_ = text;
+  control_.latency_ = home_.now() - started_;
+  listener_.on_settled(*this);
+}
+
+void call::copy_up(const controller& sub) {
+  control_.remote_side_ = sub.remote_side_;
+  control_.attempts_ = sub.attempts_;
+  control_.response_metadata_ = sub.response_metadata_;
+}
+
+void call::set_sub_calls(std::unique_ptr<sub_calls> subs) noexcept { control_.subs_ = std::move(subs); }
+
+}  // namespace braid::client

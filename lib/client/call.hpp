@@ -1,0 +1,118 @@
+#pragma once
+
+#include <braid/buffer.hpp>
+#include <braid/cancellation.hpp>
+#include <braid/controller.hpp>
+#include <braid/outcome.hpp>
+
+#include "core/loop.hpp"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace braid::client {
+
+/// Who is told of the end of a call: what the user started, or the group of a combo.
+class call_listener {
+ public:
+  /// On the call's loop; it must not run user code.
+  virtual void on_settled(call& ended) noexcept = 0;
+
+ protected:
+  ~call_listener() = default;
+};
+
+/// One call: a node of the cancellation tree with a method, messages, a deadline and, at the end, an outcome.
+///
+/// What runs it (an attempt on a connection, a combo's coroutine) hangs below it in the tree and settles it.
+class call final : public cancel_node {
+ public:
+  call(core::loop& home, const google::protobuf::MethodDescriptor& method, const google::protobuf::Message& request,
+       google::protobuf::Message& response, controller& control, call_listener& listener) noexcept;
+  ~call() override;
+
+  core::loop& home() const noexcept { return home_; }
+  const google::protobuf::MethodDescriptor& method() const noexcept { return method_; }
+  const google::protobuf::Message& request() const noexcept { return *request_; }
+  google::protobuf::Message& response() const noexcept { return response_; }
+  controller& control() const noexcept { return control_; }
+  const metadata& request_metadata() const noexcept { return control_.request_metadata(); }
+  core::time_point started() const noexcept { return started_; }
+  core::time_point deadline() const noexcept { return deadline_; }
+
+  /// Sets the instant at which the call ends with 1008.
+  void set_deadline(core::time_point started, core::time_point deadline);
+  /// The same for a sub call, which the parent's deadline ends: an instant and no timer.
+  void inherit_deadline(core::time_point started, core::time_point deadline) noexcept;
+  /// What it will send when the request is gone by then.
+  void replace_request(const google::protobuf::Message& copy) noexcept { request_ = &copy; }
+  /// Takes the payload of another call, which sends the same message and outlives this one.
+  void share_payload(call& source) noexcept { payload_source_ = &source; }
+
+  /// The request's bytes, made once. False: it cannot be serialised; `why` says what is wrong.
+  bool serialise(std::string& why);
+  const buffer& payload() const noexcept { return payload_source_ ? payload_source_->payload() : payload_; }
+  bool has_payload() const noexcept { return payload_source_ ? payload_source_->has_payload() : has_payload_; }
+  bool shares_payload() const noexcept { return payload_source_ != nullptr; }
+
+  /// Ends the call, once. A cancelled call ends with its cause's code whatever `result` says, except that what was
+  /// finished when the deadline came still counts.
+  void settle(const outcome& result, std::string_view text) noexcept;
+  void settle_cancelled() noexcept;
+  bool settled() const noexcept { return settled_; }
+  const outcome& result() const noexcept { return control_.result_; }
+
+  /// The sub call of a parallel call that has what it needs: its code will be 1006 rather than 125.
+  bool cancel_as_finished(cancel_cause cause) noexcept;
+
+  /// A combo's coroutine runs for this call: a cancelled call then waits for it until the end of the turn.
+  void set_combo(bool runs) noexcept { combo_ = runs; }
+
+  // What an attempt notes on the controller.
+  void note_attempt(const endpoint& to) noexcept {
+    control_.remote_side_ = to;
+    ++control_.attempts_;
+  }
+  /// Makes the controller show how a sub call ended.
+  void copy_up(const controller& sub);
+  void set_partial_path(int attempts) noexcept { control_.attempts_ = attempts; }
+  void set_sub_calls(std::unique_ptr<sub_calls> subs) noexcept;
+
+ private:
+  void on_cancel(cancel_cause cause) noexcept override;
+
+  struct deadline_timer : core::timer_node {
+    explicit deadline_timer(call& of) noexcept : timer_node(&deadline_timer::fire), owner(of) {}
+    static void fire(timer_node& node) { static_cast<deadline_timer&>(node).owner.cancel(cancel_cause::deadline); }
+    call& owner;
+  };
+  /// Settles a cancelled combo call whose coroutine has not returned by the end of the turn.
+  struct overdue_hook final : core::turn_end_hook {
+    explicit overdue_hook(call& of) noexcept : owner(of) {}
+    void at_turn_end() noexcept override { owner.settle_cancelled(); }
+    call& owner;
+  };
+
+  core::loop& home_;
+  const google::protobuf::MethodDescriptor& method_;
+  const google::protobuf::Message* request_;
+  google::protobuf::Message& response_;
+  controller& control_;
+  call_listener& listener_;
+  core::time_point started_{};
+  core::time_point deadline_ = core::time_point::max();
+  deadline_timer timer_{*this};
+  overdue_hook overdue_{*this};
+  call* payload_source_ = nullptr;
+  buffer payload_;
+  bool has_payload_ = false;
+  bool settled_ = false;
+  bool combo_ = false;
+  bool finished_by_sibling_ = false;
+};
+
+}  // namespace braid::client

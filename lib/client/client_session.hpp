@@ -1,0 +1,38 @@
+#pragma once
+
+#include <braid/error.hpp>
+
+#include "client/attempt.hpp"
+#include "net/outbound_queue.hpp"
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace braid::client {
+
+/// Why a session cannot go on; no code: it can.
+struct session_failure {
+  error_code code;
+  std::string text;
+};
+
+/// A protocol, as a client speaks it on one connection: requests to bytes, bytes to answers.
+class client_session {
+ public:
+  virtual ~client_session() = default;
+
+  /// Writes the attempt's request and waits for its answer, or finishes it with an error.
+  virtual void start(attempt& started) = 0;
+  /// The attempt is cancelled: its answer, if it still comes, is dropped.
+  virtual void forget(attempt& cancelled) noexcept = 0;
+  /// Finishes everything that waits for an answer.
+  virtual void fail(const error_code& why, std::string_view text) noexcept = 0;
+  /// Whether nothing waits for an answer.
+  virtual bool idle() const noexcept = 0;
+
+  virtual std::span<char> read_space() = 0;
+  virtual session_failure on_read(std::size_t size) = 0;
+};
+
+}  // namespace braid::client

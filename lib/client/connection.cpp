@@ -1,0 +1,222 @@
+#include "client/connection.hpp"
+
+#include "client/baidu_std_session.hpp"
+#include "net/loop_network.hpp"
+
+#include <boost/asio/error.hpp>
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+namespace braid::client {
+namespace {
+
+constexpr std::size_t flush_threshold = std::size_t{256} * 1024;
+
+error_code errno_code(int value) { return {value, boost::system::system_category()}; }
+
+// A code of section 8: errnos that the wire has no number for become 1009, with the errno in the text.
+error_code call_code(const error_code& why) { return from_wire(to_wire(why)); }
+
+}  // namespace
+
+connection::connection(core::loop& home, connection_table& table, const connection_settings& settings)
+    : home_(home),
+      table_(table),
+      settings_(settings),
+      remote_(settings.server),
+      queue_(settings.max_unsent_bytes) {}
+
+connection::~connection() = default;
+
+void connection::take(attempt& started) noexcept {
+  if (state_ == state::open) {
+    send(started);
+    return;
+  }
+  call& of = started.owner();
+  if (!of.has_payload()) {
+    // The request is the caller's only until the initiating function returns.
+    std::string why;
+    if (!of.serialise(why)) {
+      started.finish(outcome::local_failure(errc::bad_request), why);
+      return;
+    }
+  }
+  waiting_.push_back(started);
+  if (state_ == state::idle) connect();
+}
+
+void connection::forget(attempt& cancelled) noexcept {
+  if (cancelled.sent()) session_->forget(cancelled);
+}
+
+void connection::send(attempt& started) noexcept {
+  session_->start(started);
+  if (queue_.size() >= flush_threshold && !blocked_) {
+    flush();
+  } else {
+    home_.at_turn_end(*this);
+  }
+}
+
+void connection::connect() noexcept {
+  last_failure_ = {};
+  if (settings_.connect_timeout.count() >= 0) home_.arm(timer_, home_.after(settings_.connect_timeout));
+  if (settings_.server.is_literal()) {
+    addresses_.assign(1, settings_.server.tcp());
+    connect_next();
+  } else {
+    resolve();
+  }
+}
+
+void connection::resolve() noexcept {
+  state_ = state::resolving;
+  core::loop& home = home_;
+  lookup_ = net::resolver_of(home).resolve(
+      settings_.server, [&home](std::function<void()> deliver) { home.post(std::move(deliver)); },
+      [this](const error_code& ec, net::resolved addresses) {
+        if (ec || addresses.empty()) {
+          connect_failed(errno_code(EHOSTDOWN), fmt::format("the name {} cannot be resolved: {}",
+                                                            settings_.server.host(), ec.message()));
+          return;
+        }
+        addresses_.assign(addresses.rbegin(), addresses.rend());
+        connect_next();
+      });
+}
+
+void connection::connect_next() noexcept {
+  state_ = state::connecting;
+  const endpoint to(addresses_.back());
+  addresses_.pop_back();
+  remote_ = to;
+  const net::transport_options options{.keepalive = settings_.keepalive, .user_timeout = settings_.tcp_user_timeout};
+  connecting_ = net::network_of(home_).connect(home_, to, options, *this);
+}
+
+void connection::on_connect_failed(const error_code& why) {
+  if (!addresses_.empty()) {
+    last_failure_ = why;
+    connect_next();
+    return;
+  }
+  connect_failed(call_code(why), fmt::format("connecting to {} failed: {}", remote_.to_string(), why.message()));
+}
+
+void connection::connect_timed_out() noexcept {
+  connect_failed(errno_code(ETIMEDOUT),
+                 fmt::format("connecting to {} took longer than the connect timeout", remote_.to_string()));
+}
+
+void connection::connect_failed(const error_code& why, std::string_view text) noexcept {
+  timer_.cancel();
+  lookup_.abandon();
+  connecting_.reset();
+  addresses_.clear();
+  state_ = state::idle;
+  broken(why, text);
+}
+
+void connection::on_connected(std::unique_ptr<net::transport> connected) {
+  timer_.cancel();
+  connecting_.reset();
+  addresses_.clear();
+  state_ = state::open;
+  blocked_ = false;
+  session_ = std::make_unique<baidu_std_session>(home_, queue_, settings_.max_body_size);
+  transport_ = std::move(connected);
+  transport_->start(*this);
+  add_user();  // none of the calls below takes this object away while it is at work
+  while (!waiting_.empty()) {
+    attempt& next = waiting_.front();
+    waiting_.pop_front();
+    send(next);
+  }
+  remove_user();
+}
+
+void connection::on_read(std::size_t size) {
+  add_user();
+  if (size == 0) {
+    broken(errc::eof, fmt::format("{} closed the connection", remote_.to_string()));
+  } else if (const session_failure failure = session_->on_read(size); failure.code) {
+    broken(failure.code, failure.text);
+  }
+  remove_user();
+}
+
+void connection::on_writable() {
+  blocked_ = false;
+  flush();
+}
+
+void connection::on_broken(const error_code& why) {
+  add_user();
+  broken(call_code(why), fmt::format("the connection to {} broke: {}", remote_.to_string(), why.message()));
+  remove_user();
+}
+
+void connection::flush() noexcept {
+  std::array<iovec, 64> pieces;
+  while (!queue_.empty() && transport_ && !blocked_) {
+    const std::size_t count = queue_.gather(pieces);
+    std::size_t wanted = 0;
+    for (std::size_t i = 0; i < count; ++i) wanted += pieces[i].iov_len;
+    error_code ec;
+    const std::size_t taken = transport_->write_some(std::span(pieces.data(), count), ec);
+    queue_.consume(taken);
+    if (ec) {
+      on_broken(ec);
+      return;
+    }
+    if (taken < wanted) blocked_ = true;
+  }
+}
+
+void connection::broken(const error_code& why, std::string_view text) noexcept {
+  state_ = state::idle;
+  if (transport_) transport_->close();
+  transport_.reset();
+  queue_.clear();
+  unschedule();
+  add_user();
+  // What fails here may start calls that connect anew only later, from the ready queue: the lists are final.
+  if (const auto session = std::move(session_)) session->fail(why, text);
+  while (!waiting_.empty()) {
+    attempt& next = waiting_.front();
+    waiting_.pop_front();
+    next.finish(outcome::local_failure(why), text);
+  }
+  remove_user();
+}
+
+void connection::close(const error_code& why, std::string_view text) noexcept { connect_failed(why, text); }
+
+void connection::unused() noexcept {
+  if (transport_) transport_->close();
+  table_.erase(*this);
+}
+
+connection& connection_table::find(const connection_settings& settings) {
+  auto& slot = connections_[settings];
+  if (!slot) slot = std::make_unique<connection>(home_, *this, settings);
+  return *slot;
+}
+
+void connection_table::erase(connection& unused) noexcept {
+  const auto found = connections_.find(unused.settings());
+  unused_.push_back(std::move(found->second));
+  connections_.erase(found);
+  home_.at_turn_end(*this);
+}
+
+void connection_table::shutdown() noexcept {
+  for (auto& [settings, each] : connections_) {
+    each->close(boost::asio::error::operation_aborted, "the runtime stops");
+  }
+}
+
+}  // namespace braid::client

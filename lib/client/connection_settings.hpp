@@ -1,0 +1,33 @@
+#pragma once
+
+#include <braid/channel.hpp>
+#include <braid/endpoint.hpp>
+
+#include <compare>
+#include <string>
+
+namespace braid::client {
+
+/// What makes two channels share a connection.
+struct connection_settings {
+  endpoint server;
+  std::chrono::nanoseconds connect_timeout;
+  std::string group;
+  std::size_t max_body_size;
+  std::size_t max_unsent_bytes;
+  std::chrono::seconds keepalive;
+  std::chrono::milliseconds tcp_user_timeout;
+
+  connection_settings(const endpoint& to, const channel_options& options)
+      : server(to),
+        connect_timeout(options.connect_timeout),
+        group(options.connection_group),
+        max_body_size(options.max_body_size),
+        max_unsent_bytes(options.max_unsent_bytes),
+        keepalive(options.keepalive),
+        tcp_user_timeout(options.tcp_user_timeout) {}
+
+  auto operator<=>(const connection_settings&) const = default;
+};
+
+}  // namespace braid::client

@@ -1,0 +1,103 @@
+#include <braid/controller.hpp>
+
+#include "client/sub_calls.hpp"
+#include "core/cancel_handle.hpp"
+
+namespace braid {
+namespace {
+
+const metadata no_metadata{};
+
+metadata& writable(std::shared_ptr<metadata>& held) {
+  if (!held) {
+    held = std::make_shared<metadata>();
+  } else if (held.use_count() != 1) {
+    held = std::make_shared<metadata>(*held);
+  }
+  return *held;
+}
+
+}  // namespace
+
+std::string controller_base::ErrorText() const {
+  if (!error_) return {};
+  return text_.empty() ? error_.message() : text_;
+}
+
+void controller_base::SetFailed(const std::string& reason) { set_failed(errc::internal, reason); }
+
+void controller_base::set_failed(const error_code& code, std::string_view text) {
+  error_ = code ? code : make_error_code(errc::internal);
+  text_ = text;
+}
+
+const metadata& controller_base::request_metadata() const noexcept {
+  return request_metadata_ ? *request_metadata_ : no_metadata;
+}
+metadata& controller_base::mutable_request_metadata() { return writable(request_metadata_); }
+const metadata& controller_base::response_metadata() const noexcept {
+  return response_metadata_ ? *response_metadata_ : no_metadata;
+}
+metadata& controller_base::mutable_response_metadata() { return writable(response_metadata_); }
+
+void controller_base::clear() {
+  error_ = {};
+  text_.clear();
+  request_metadata_.reset();
+  response_metadata_.reset();
+}
+
+controller::controller() = default;
+controller::~controller() = default;
+
+void call_id::cancel() const noexcept {
+  if (handle_) detail::request_cancel(handle_);
+}
+
+call_id controller::call_id() {
+  if (!cancel_) cancel_ = detail::make_cancel_handle();
+  return braid::call_id(cancel_);
+}
+
+std::size_t controller::sub_count() const noexcept { return subs_ ? subs_->size() : 0; }
+
+const controller* controller::sub(std::size_t index) const noexcept {
+  if (!subs_ || index >= subs_->size()) return nullptr;
+  const auto* entry = subs_->at(index);
+  return entry ? &entry->control : nullptr;
+}
+
+void controller::Reset() {
+  clear();
+  timeout_.reset();
+  detached_ = false;
+  request_outlives_call_ = false;
+  cancel_.reset();
+  clear_results();
+}
+
+void controller::clear_results() noexcept {
+  error_ = {};
+  text_.clear();
+  response_metadata_.reset();
+  result_ = {};
+  remote_side_ = {};
+  latency_ = {};
+  attempts_ = 0;
+  subs_.reset();
+}
+
+void controller::fail_without_call(const error_code& code, std::string_view text) noexcept {
+  clear_results();
+  result_.code = code;
+  error_ = code;
+  text_ = text;
+}
+
+void controller::StartCancel() { call_id().cancel(); }
+
+bool controller::IsCanceled() const { return result_.cause != cancel_cause::none; }
+
+void controller::NotifyOnCancel(google::protobuf::Closure*) {}
+
+}  // namespace braid

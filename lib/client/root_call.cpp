@@ -1,0 +1,99 @@
+#include "client/root_call.hpp"
+
+#include "client/sub_calls.hpp"
+#include "core/coroutine.hpp"
+
+#include <boost/asio/error.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+namespace braid::client {
+
+root_call::root_call(core::loop& home, const call_request& wanted, std::shared_ptr<detail::cancel_handle> cancel)
+    : control_(wanted.control ? *wanted.control : own_control_.emplace()),
+      call_(home, *wanted.method, *wanted.request, *wanted.response, control_, *this),
+      slot_handle_(std::move(cancel)),
+      id_handle_(control_.cancel_) {
+  control_.clear_results();
+}
+
+root_call::~root_call() = default;
+
+void root_call::copy_request() {
+  request_copy_.reset(call_.request().New());
+  request_copy_->CopyFrom(call_.request());
+  call_.replace_request(*request_copy_);
+}
+
+void root_call::begin(const std::shared_ptr<call_target>& target, core::time_point latest) noexcept {
+  core::loop& home = call_.home();
+  home.add_live(*this);
+  const core::time_point now = home.now();
+  const auto timeout = control_.timeout().value_or(target->timeout());
+  core::time_point deadline = latest;
+  if (timeout.count() >= 0) deadline = std::min(deadline, core::saturating_add(now, timeout));
+  inherit(deadline);
+  call_.set_deadline(now, deadline);
+  bind_handles();
+  if (home.stopping()) call_.cancel(cancel_cause::shutdown);
+  if (deadline <= now) call_.cancel(cancel_cause::deadline);
+  if (!call_.settled()) target->start(call_, target);
+}
+
+// A call that a coroutine makes hangs below it and ends no later than the call that the coroutine serves.
+void root_call::inherit(core::time_point& deadline) noexcept {
+  detail::coroutine* const caller = call_.home().running_coroutine();
+  if (!caller || control_.detached()) return;
+  call_.attach(caller->node());
+  deadline = std::min(deadline, caller->deadline());
+}
+
+void root_call::bind_handles() noexcept {
+  if (slot_handle_) slot_handle_->bind(call_, call_.home());
+  if (id_handle_) id_handle_->bind(call_, call_.home());
+}
+
+void root_call::on_settled(call&) noexcept {
+  if (slot_handle_) slot_handle_->release();
+  if (id_handle_) id_handle_->release();
+  ended();
+}
+
+std::string root_call::describe() const { return fmt::format("a call of {}", call_.method().full_name()); }
+
+async_root_call::async_root_call(core::loop& home, const call_request& wanted,
+                                 detail::erased_completion<error_code>* completion,
+                                 std::shared_ptr<detail::cancel_handle> cancel)
+    : root_call(home, wanted, std::move(cancel)),
+      core::ready_node(&async_root_call::run_ready),
+      completion_(completion) {}
+
+async_root_call* async_root_call::create(core::loop& home, const call_request& wanted,
+                                         detail::erased_completion<error_code>* completion,
+                                         std::shared_ptr<detail::cancel_handle> cancel) {
+  void* memory = detail::pool_allocate(sizeof(async_root_call));
+  return ::new (memory) async_root_call(home, wanted, completion, std::move(cancel));
+}
+
+detail::erased_completion<error_code>* async_root_call::destroy() noexcept {
+  auto* completion = completion_;
+  this->~async_root_call();
+  detail::pool_deallocate(this, sizeof(async_root_call));
+  return completion;
+}
+
+void async_root_call::run_ready(core::ready_node& node) noexcept {
+  auto& self = static_cast<async_root_call&>(node);
+  const auto executor = self.home().executor();
+  const error_code ec = self.error();
+  self.destroy()->complete(executor, ec);
+}
+
+void async_root_call::end_without_loop() noexcept {
+  control().fail_without_call(boost::asio::error::operation_aborted, "the channel's runtime is gone");
+  destroy()->complete_without_loop(boost::asio::error::operation_aborted);
+}
+
+}  // namespace braid::client

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <braid/completion.hpp>
+
+#include "client/call.hpp"
+#include "client/call_target.hpp"
+#include "core/cancel_handle.hpp"
+#include "core/loop.hpp"
+
+#include <google/protobuf/message.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace braid::client {
+
+/// What a user said when starting a call.
+struct call_request {
+  const google::protobuf::MethodDescriptor* method;
+  const google::protobuf::Message* request;
+  google::protobuf::Message* response;
+  controller* control;  ///< Null: the call brings its own.
+};
+
+/// The call that a user started: the root of a tree, or below the server call that the user's handler runs for.
+class root_call : public call_listener, private core::live_node {
+ public:
+  root_call(core::loop& home, const call_request& wanted, std::shared_ptr<detail::cancel_handle> cancel);
+  root_call(const root_call&) = delete;
+  root_call& operator=(const root_call&) = delete;
+
+  /// Starts it, on its loop. `latest`: what the caller's own deadline leaves.
+  void begin(const std::shared_ptr<call_target>& target, core::time_point latest) noexcept;
+  /// Keeps a copy of the request, since the caller's will be gone when the call starts.
+  void copy_request();
+  bool serialise(std::string& why) { return call_.serialise(why); }
+  /// Ends it before its start, on any thread.
+  void refuse(const error_code& why, std::string_view text) noexcept { call_.settle(outcome{.code = why}, text); }
+
+  controller& control() noexcept { return control_; }
+  const error_code& error() const noexcept { return control_.error(); }
+  core::loop& home() const noexcept { return call_.home(); }
+
+ protected:
+  ~root_call();
+
+  /// The call has ended; on its loop, in any context.
+  virtual void ended() noexcept = 0;
+
+ private:
+  void on_settled(call&) noexcept final;
+  void cancel_for_shutdown() noexcept override { call_.cancel(cancel_cause::shutdown); }
+  std::string describe() const override;
+  void bind_handles() noexcept;
+  void inherit(core::time_point& deadline) noexcept;
+
+  std::optional<controller> own_control_;
+  controller& control_;
+  call call_;
+  std::unique_ptr<google::protobuf::Message> request_copy_;
+  std::shared_ptr<detail::cancel_handle> slot_handle_;
+  std::shared_ptr<detail::cancel_handle> id_handle_;
+};
+
+/// A root call that tells a completion handler. It deletes itself.
+class async_root_call final : public root_call, private core::ready_node {
+ public:
+  static async_root_call* create(core::loop& home, const call_request& wanted,
+                                 detail::erased_completion<error_code>* completion,
+                                 std::shared_ptr<detail::cancel_handle> cancel);
+  /// Instead of begin(): the loop takes no more calls.
+  void end_without_loop() noexcept;
+
+ private:
+  async_root_call(core::loop& home, const call_request& wanted,
+                  detail::erased_completion<error_code>* completion,
+                  std::shared_ptr<detail::cancel_handle> cancel);
+  ~async_root_call() = default;
+  void ended() noexcept override { home().make_ready(*this); }
+  static void run_ready(core::ready_node& node) noexcept;
+  detail::erased_completion<error_code>* destroy() noexcept;
+
+  detail::erased_completion<error_code>* completion_;
+};
+
+}  // namespace braid::client
