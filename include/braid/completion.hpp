@@ -37,10 +37,29 @@ struct pool_allocator {
   using value_type = T;
   pool_allocator() = default;
   template <typename U>
-  explicit(false) pool_allocator(const pool_allocator<U>&) noexcept {}
-  T* allocate(std::size_t n) { return static_cast<T*>(pool_allocate(n * sizeof(T))); }
-  void deallocate(T* p, std::size_t n) noexcept { pool_deallocate(p, n * sizeof(T)); }
+  explicit(false) pool_allocator(const pool_allocator<U>& /*other*/) noexcept {}
+  T* allocate(std::size_t n) {
+    if constexpr (over_aligned) {
+      return std::allocator<T>().allocate(n);
+    } else {
+      return static_cast<T*>(pool_allocate(n * sizeof(T)));
+    }
+  }
+  void deallocate(T* p, std::size_t n) noexcept {
+    if constexpr (over_aligned) {
+      std::allocator<T>().deallocate(p, n);
+    } else {
+      pool_deallocate(p, n * sizeof(T));
+    }
+  }
   friend bool operator==(const pool_allocator&, const pool_allocator&) noexcept { return true; }
+
+ private:
+  static constexpr bool over_aligned = alignof(T) > __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+};
+template <>
+struct pool_allocator<void> {
+  using value_type = void;
 };
 
 /// A weak name of a node of some loop's tree, through which any thread may cancel it.
@@ -95,8 +114,10 @@ void complete_on_loop(Handler handler, const loop_executor& home, Args... args) 
 template <typename Handler, typename... Args>
 void complete_elsewhere(Handler handler, Args... args) {
   auto executor = boost::asio::get_associated_executor(handler, boost::asio::system_executor());
-  boost::asio::post(executor, [handler = std::move(handler),
+  auto slot = boost::asio::get_associated_cancellation_slot(handler);
+  boost::asio::post(executor, [handler = std::move(handler), slot,
                                values = std::tuple<Args...>(std::move(args)...)]() mutable {
+    slot.clear();  // on the handler's executor, as the slot belongs to that thread
     std::apply([&](auto&... value) { std::move(handler)(std::move(value)...); }, values);
   });
 }
@@ -110,6 +131,23 @@ class erased_completion {
   virtual void complete(const loop_executor& home, Args... args) = 0;
   /// On any thread, when there is no loop to complete on. Destroys this object first.
   virtual void complete_without_loop(Args... args) = 0;
+};
+
+/// Keeps the executor of `Handler` from running out of work until the handler is called.
+template <typename Handler, typename Executor = boost::asio::associated_executor_t<Handler>>
+struct completion_work {
+  explicit completion_work(const Handler& handler) noexcept
+      : guard(boost::asio::get_associated_executor(handler)) {}
+  boost::asio::executor_work_guard<Executor> guard;
+};
+template <typename Handler>
+struct completion_work<Handler, boost::asio::system_executor> {
+  explicit completion_work(const Handler& /*handler*/) noexcept {}
+};
+// A loop waits for its coroutines by itself.
+template <typename... Args, typename Executor>
+struct completion_work<await_handler<Args...>, Executor> {
+  explicit completion_work(const await_handler<Args...>& /*handler*/) noexcept {}
 };
 
 template <typename Handler, typename... Args>
@@ -134,7 +172,7 @@ class handler_completion final : public erased_completion<Args...> {
 
  private:
   explicit handler_completion(Handler&& handler)
-      : handler_(std::move(handler)), work_(boost::asio::get_associated_executor(handler_)) {}
+      : handler_(std::move(handler)), work_(handler_) {}
 
   // The memory goes back before the handler runs, so that what the handler starts can have it.
   Handler take() {
@@ -146,7 +184,7 @@ class handler_completion final : public erased_completion<Args...> {
   }
 
   Handler handler_;
-  boost::asio::executor_work_guard<boost::asio::associated_executor_t<Handler>> work_;
+  [[no_unique_address]] completion_work<Handler> work_;
 };
 
 }  // namespace detail

@@ -44,6 +44,9 @@ class await_base {
 
   /// False when the coroutine has been cancelled already, so that nothing must be started.
   bool may_start() const noexcept;
+  /// Instead of starting: counts the refusal. A coroutine that ignores many in a row is slowed down and gets
+  /// `operation_aborted` thrown whatever its token, as it would else spin and hold up its loop.
+  void refuse();
   /// Suspends the coroutine until the handler was called or destroyed.
   void wait(bool emit_earlier_cancellation) noexcept;
 
@@ -51,10 +54,13 @@ class await_base {
   boost::asio::cancellation_slot slot() const noexcept;
 
   bool on_loop() const noexcept;
-  void completed() noexcept;  ///< On the loop, once.
+  void called() noexcept;     ///< The handler was called; on any thread.
+  void completed() noexcept;  ///< The same, on the loop.
   void dropped() noexcept;    ///< The handler was destroyed without a call; on any thread.
 
  private:
+  void complete_by_post() noexcept;
+
   enum class state : unsigned char { initiating, waiting, done };
 
   coroutine& owner_;
@@ -89,26 +95,13 @@ class await_handler {
   executor_type get_executor() const noexcept { return frame_->executor(); }
   cancellation_slot_type get_cancellation_slot() const noexcept { return frame_->slot(); }
 
+  // Until called() the coroutine does not look at the result, so that any thread may store it.
   void operator()(Args... args) {
-    if (frame_->on_loop()) {
-      deliver(std::move(args)...);
-      return;
-    }
-    const loop_executor home = frame_->executor();
-    boost::asio::post(home, [self = std::move(*this),
-                             values = std::tuple<std::decay_t<Args>...>(std::move(args)...)]() mutable {
-      std::apply([&](auto&... value) { self.deliver(std::move(value)...); }, values);
-    });
+    frame_->result.emplace(std::move(args)...);
+    std::exchange(frame_, nullptr)->called();
   }
 
  private:
-  void deliver(Args... args) {
-    auto* frame = std::exchange(frame_, nullptr);
-    if (!frame) return;
-    frame->result.emplace(std::move(args)...);
-    frame->completed();
-  }
-
   await_frame<Args...>* frame_;
 };
 
@@ -122,7 +115,8 @@ class await_handler {
 ///
 /// Cancellation: while it waits, the operation's slot is connected to the coroutine's node and gets `terminal`. After
 /// the coroutine was cancelled, an operation that reports an error_code is not started but ends with
-/// `operation_aborted`; see shield for clean-up code.
+/// `operation_aborted`; see shield for clean-up code. From the 17th such refusal in a row on, `operation_aborted` is
+/// thrown even with `yield[ec]`, after 1 ms: else a loop that ignores `ec` would spin for ever.
 ///
 /// Errors: an operation whose handler is destroyed without a call ends with `operation_aborted`. Use outside its own
 /// coroutine throws `std::logic_error`.
@@ -164,14 +158,16 @@ class yield_context {
   error_code* error_ = nullptr;
 };
 
-/// Suspends the coroutine for `duration`, measured by the loop's clock with ticks of 1 ms; zero or less returns at
-/// once. Cancelled: throws `operation_aborted`, or stores it with `yield[ec]`.
+/// Suspends the coroutine for `duration`, measured by the loop's clock with ticks of 1 ms; zero or less does not
+/// suspend. Cancelled, before or meanwhile: throws `operation_aborted`, or stores it with `yield[ec]`.
 void sleep_for(std::chrono::nanoseconds duration, yield_context yield);
 
 /// Lets a cancelled coroutine run operations for its clean-up.
 ///
 /// What it does: while a shield lives, the coroutine waits as if it had not been cancelled, until `limit` has passed:
-/// then what it waits for is cancelled again. Shields nest.
+/// then what it waits for is cancelled again. Shields nest: an inner one also ends with the one around it.
+///
+/// Errors: throws `std::logic_error` outside of the coroutine of `yield`.
 ///
 /// Object lifetimes: a local variable of the coroutine.
 class shield {
@@ -189,6 +185,8 @@ class shield {
 
 namespace detail {
 
+[[noreturn]] void throw_await_error(const error_code& ec);
+
 template <typename... Args>
 struct await_traits;  // the shapes of completion signatures
 
@@ -196,11 +194,10 @@ template <>
 struct await_traits<> {
   static constexpr bool has_error = false;
   static void take(await_frame<>& frame, const yield_context&) {
-    if (!frame.result) throw boost::system::system_error(boost::asio::error::operation_aborted);
+    if (!frame.result) throw_await_error(boost::asio::error::operation_aborted);
   }
 };
 
-[[noreturn]] void throw_await_error(const error_code& ec);
 /// Stores or throws `ec`.
 inline void deliver_error(const error_code& ec, const yield_context& yield) {
   if (yield.error_target()) {
@@ -208,11 +205,6 @@ inline void deliver_error(const error_code& ec, const yield_context& yield) {
   } else if (ec) {
     throw_await_error(ec);
   }
-}
-
-template <typename Frame>
-auto take_values(Frame& frame) {
-  return std::move(*frame.result);
 }
 
 template <typename Tuple, std::size_t... I>
@@ -231,7 +223,12 @@ struct await_traits<error_code, Rest...> {
   static constexpr bool has_error = true;
   static auto take(await_frame<error_code, Rest...>& frame, const yield_context& yield) {
     if (!frame.result) {
-      frame.result.emplace(error_code(boost::asio::error::operation_aborted), std::decay_t<Rest>()...);
+      const error_code aborted(boost::asio::error::operation_aborted);
+      if constexpr ((std::is_default_constructible_v<Rest> && ...)) {
+        frame.result.emplace(aborted, Rest()...);
+      } else {
+        throw_await_error(aborted);  // there is no value that could be returned beside the code
+      }
     }
     deliver_error(std::get<0>(*frame.result), yield);
     return tail_of(std::move(*frame.result), std::index_sequence_for<Rest...>{});
@@ -275,15 +272,17 @@ class boost::asio::async_result<braid::yield_context, void(Args...)> {
   template <typename Initiation, typename... InitArgs>
   static auto initiate(Initiation&& initiation, const braid::yield_context& yield, InitArgs&&... args) {
     frame_type frame(yield);
-    if (!traits::has_error || frame.may_start()) {
-      try {
-        std::forward<Initiation>(initiation)(handler_type(frame), std::forward<InitArgs>(args)...);
-      } catch (...) {
-        frame.wait(false);  // the handler may have been moved away before the initiation threw
-        throw;
-      }
-      frame.wait(!traits::has_error);
+    if (traits::has_error && !frame.may_start()) {
+      frame.refuse();
+      return traits::take(frame, yield);
     }
+    try {
+      std::forward<Initiation>(initiation)(handler_type(frame), std::forward<InitArgs>(args)...);
+    } catch (...) {
+      frame.wait(false);  // the handler may have been moved away before the initiation threw
+      throw;
+    }
+    frame.wait(!traits::has_error);
     return traits::take(frame, yield);
   }
 };

@@ -29,6 +29,9 @@ struct runtime_options {
   /// Usable bytes of a coroutine's stack, rounded up to whole pages; at least 16 KiB.
   std::size_t stack_size = 64 * 1024;
 
+  /// How many coroutines may live at once on each loop; one more fails with 12. 0: no limit.
+  std::size_t max_coroutines = 0;
+
   /// Where log lines go. Empty: warnings and errors to standard error.
   log_sink log{};
 

@@ -6,6 +6,7 @@
 #include <braid/config.hpp>
 
 #include <braid/cancellation.hpp>
+#include <braid/completion.hpp>
 #include <braid/controller.hpp>
 #include <braid/coroutine.hpp>
 #include <braid/endpoint.hpp>
@@ -13,17 +14,19 @@
 #include <braid/method.hpp>
 #include <braid/runtime.hpp>
 
+#include <boost/asio/async_result.hpp>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 #include <google/protobuf/service.h>
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace braid {
@@ -168,6 +171,7 @@ class server {
   }
 
  private:
+  void add_shared(std::shared_ptr<google::protobuf::Service> service);
   void start_stop(stop_options options,
                   detail::erased_completion<error_code, std::vector<std::string>>* completion);
 

@@ -12,7 +12,9 @@
 
 #include <boost/asio/async_result.hpp>
 
+#include <cstddef>
 #include <memory>
+#include <new>
 #include <optional>
 #include <source_location>
 #include <string>
@@ -34,7 +36,20 @@ failure describe_current_exception();
 /// What a coroutine runs, and who is told of its end.
 class coroutine_body {
  public:
+  coroutine_body() = default;
+  coroutine_body(const coroutine_body&) = delete;
+  coroutine_body& operator=(const coroutine_body&) = delete;
   virtual ~coroutine_body() = default;
+
+  static void* operator new(std::size_t size) { return pool_allocate(size); }
+  static void operator delete(void* memory, std::size_t size) noexcept { pool_deallocate(memory, size); }
+  static void* operator new(std::size_t size, std::align_val_t alignment) {
+    return ::operator new(size, alignment);
+  }
+  static void operator delete(void* memory, std::size_t /*size*/, std::align_val_t alignment) noexcept {
+    ::operator delete(memory, alignment);
+  }
+
   /// On the coroutine's stack.
   virtual void run(yield_context yield) = 0;
   /// On the coroutine's stack, when run() threw.
@@ -50,7 +65,8 @@ class coroutine_body {
 /// Starts `body`, which then owns itself, on the runtime's current or sticky loop.
 void start_coroutine(const runtime& where, std::unique_ptr<coroutine_body> body,
                      std::shared_ptr<cancel_handle> handle);
-/// Starts `body`, which then owns itself, on the loop of `parent`, as a node below it.
+/// Starts `body`, which then owns itself, on the loop of `parent`, as a node below it. Inside that coroutine only:
+/// throws std::logic_error elsewhere.
 void start_coroutine(const yield_context& parent, std::unique_ptr<coroutine_body> body,
                      std::shared_ptr<cancel_handle> handle);
 
@@ -90,6 +106,7 @@ class spawned final : public coroutine_body {
     function_.reset();  // what it owns ends inside the coroutine
   }
   void failed(failure why) noexcept override {
+    function_.reset();
     code_ = why.code;
     report_failure(why, describe());
   }
@@ -126,16 +143,29 @@ struct ignore_result {
   void operator()(Args&&...) const noexcept {}
 };
 
-template <typename Where, typename Function, typename Token>
-auto spawn_on(const Where& where, Function&& function, Token&& token, const std::source_location& location) {
+// What a token like `deferred` may keep for later.
+struct runtime_origin {
+  const runtime* where;
+  void start(std::unique_ptr<coroutine_body> body, std::shared_ptr<cancel_handle> handle) const {
+    start_coroutine(*where, std::move(body), std::move(handle));
+  }
+};
+struct parent_origin {
+  yield_context parent;
+  void start(std::unique_ptr<coroutine_body> body, std::shared_ptr<cancel_handle> handle) const {
+    start_coroutine(parent, std::move(body), std::move(handle));
+  }
+};
+
+template <typename Origin, typename Function, typename Token>
+auto spawn_on(const Origin& origin, Function&& function, Token&& token, const std::source_location& location) {
   using function_type = std::decay_t<Function>;
   return boost::asio::async_initiate<Token, typename spawn_signature<spawn_result<function_type>>::type>(
-      [&where, location](auto handler, function_type body) {
+      [origin, location](auto handler, function_type body) {
         auto handle = connect_slot(boost::asio::get_associated_cancellation_slot(handler));
-        start_coroutine(where,
-                        std::make_unique<spawned<function_type, decltype(handler)>>(
-                            std::move(body), std::move(handler), location),
-                        std::move(handle));
+        origin.start(std::make_unique<spawned<function_type, decltype(handler)>>(std::move(body),
+                                                                                std::move(handler), location),
+                     std::move(handle));
       },
       token, std::forward<Function>(function));
 }
@@ -152,7 +182,8 @@ auto spawn_on(const Where& where, Function&& function, Token&& token, const std:
 ///
 /// Completion signature: `void(error_code)`, or `void(error_code, T)` when `function` returns a T, which must be
 /// default constructible. The code is that of a `system_error` that left `function`, errc::internal for any other
-/// exception (both are logged with their text), 12 when there was no memory for a stack, 125 when the runtime stops.
+/// exception (both are logged with their text; `operation_aborted` after a cancellation only at level debug), 12 when
+/// there was no memory for a stack, 125 when the runtime stops.
 ///
 /// Cancellation: `terminal`, `partial` and `total` cancel the coroutine's node with cancel_cause::user: what it waits
 /// for is cancelled, and it ends by itself.
@@ -161,26 +192,31 @@ auto spawn_on(const Where& where, Function&& function, Token&& token, const std:
 template <typename Function, typename Token>
 auto spawn(const runtime& where, Function&& function, Token&& token,
            const std::source_location& location = std::source_location::current()) {
-  return detail::spawn_on(where, std::forward<Function>(function), std::forward<Token>(token), location);
+  return detail::spawn_on(detail::runtime_origin{&where}, std::forward<Function>(function),
+                          std::forward<Token>(token), location);
 }
 template <typename Function>
 void spawn(const runtime& where, Function&& function,
            const std::source_location& location = std::source_location::current()) {
-  detail::spawn_on(where, std::forward<Function>(function), detail::ignore_result(), location);
+  detail::spawn_on(detail::runtime_origin{&where}, std::forward<Function>(function), detail::ignore_result(),
+                   location);
 }
 
-/// Starts a coroutine on the loop of another, below it in the cancellation tree and with its deadline. It may outlive
-/// `parent`; it is then a root of its own.
+/// Starts a coroutine on the loop of another, below it in the cancellation tree and with its deadline, to run once
+/// the parent suspends. It may outlive `parent`; it is then a root of its own. Throws `std::logic_error` outside of
+/// the parent.
 template <typename Function, typename Token>
   requires(!std::is_convertible_v<Token, std::source_location>)
 auto spawn(yield_context parent, Function&& function, Token&& token,
            const std::source_location& location = std::source_location::current()) {
-  return detail::spawn_on(parent, std::forward<Function>(function), std::forward<Token>(token), location);
+  return detail::spawn_on(detail::parent_origin{parent}, std::forward<Function>(function),
+                          std::forward<Token>(token), location);
 }
 template <typename Function>
 void spawn(yield_context parent, Function&& function,
            const std::source_location& location = std::source_location::current()) {
-  detail::spawn_on(parent, std::forward<Function>(function), detail::ignore_result(), location);
+  detail::spawn_on(detail::parent_origin{parent}, std::forward<Function>(function), detail::ignore_result(),
+                   location);
 }
 
 }  // namespace braid

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "core/loop.hpp"
+#include "core/runtime_core.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+namespace braid::core {
+
+/// A thread's wait for something that happens on a loop. A driven loop is run meanwhile.
+class blocking_event {
+ public:
+  void set() {
+    const std::lock_guard lock(mutex_);
+    set_ = true;
+    changed_.notify_all();  // under the lock: the waiter may destroy this object
+  }
+  void wait(runtime_core& runtime) {
+    if (auto* const driver = runtime.outside().driver.get()) {
+      driver->drive_until([this] { return is_set(); });
+      return;
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return set_; });
+  }
+
+ private:
+  bool is_set() {
+    const std::lock_guard lock(mutex_);
+    return set_;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
+
+/// Runs `function` on `home` and waits for it. False when the loop takes no more.
+template <typename Function>
+bool run_on(loop& home, Function&& function) {
+  if (home.is_current()) {
+    function();
+    return true;
+  }
+  blocking_event done;
+  const bool accepted = home.post([&] {
+    function();
+    done.set();
+  });
+  if (accepted) done.wait(home.owner());
+  return accepted;
+}
+
+}  // namespace braid::core

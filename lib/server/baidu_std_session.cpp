@@ -1,0 +1,158 @@
+#include "server/baidu_std_session.hpp"
+
+#include "server/connection.hpp"
+#include "server/loop_part.hpp"
+#include "server/running_call.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <string>
+
+namespace braid::server_side {
+namespace {
+
+constexpr std::size_t inline_payload = 16 * 1024;  // larger messages are serialised apart and sent by reference
+
+void take_metadata(std::shared_ptr<metadata>& into, const wire::inbound_frame& frame) {
+  const wire::request_meta& request = frame.meta.request;
+  const bool any = !frame.meta.user_fields.empty() || !frame.attachment.empty() || request.log_id ||
+                   request.trace_id || request.span_id || request.parent_span_id || request.request_id;
+  if (!any) return;
+  into = std::make_shared<metadata>();
+  for (const auto& field : frame.meta.user_fields) into->user_fields.emplace_back(field.key, field.value);
+  into->log_id = request.log_id;
+  into->trace_id = request.trace_id;
+  into->span_id = request.span_id;
+  into->parent_span_id = request.parent_span_id;
+  into->request_id = request.request_id.value_or(std::string_view());
+  if (!frame.attachment.empty()) into->attachment = frame.take_attachment();
+}
+
+/// What makes a payload unreadable here, or nothing.
+std::string unreadable(const wire::inbound_frame& frame) {
+  if (frame.bad_attachment_size) return "the request's attachment_size does not fit its body";
+  if (frame.meta.compress_type.value_or(0) != 0)
+    return fmt::format("compress_type {} is not supported", *frame.meta.compress_type);
+  if (frame.meta.content_type.value_or(0) != 0)
+    return fmt::format("content_type {} is not supported", *frame.meta.content_type);
+  return {};
+}
+
+core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point now, const server_options& options) {
+  if (meta.request.timeout_ms) return now + std::chrono::milliseconds(*meta.request.timeout_ms);
+  return options.default_timeout.count() > 0 ? core::saturating_add(now, options.default_timeout)
+                                             : core::time_point::max();
+}
+
+}  // namespace
+
+baidu_std_session::baidu_std_session(connection& owner, net::outbound_queue& out)
+    : owner_(owner), out_(out), reader_(owner.part().options().max_body_size) {}
+
+bool baidu_std_session::on_read(std::size_t size) {
+  reader_.commit(size);
+  const core::time_point now = owner_.part().home().now();
+  for (;;) {
+    switch (reader_.next(frame_)) {
+      case wire::frame_reader::status::need_more: return true;
+      case wire::frame_reader::status::frame: request(frame_, now); break;
+      case wire::frame_reader::status::oversized: too_large(frame_); break;
+      case wire::frame_reader::status::broken: return false;
+    }
+  }
+}
+
+void baidu_std_session::request(const wire::inbound_frame& frame, core::time_point now) {
+  const wire::rpc_meta& meta = frame.meta;
+  if (!meta.has_request) return;  // an answer or a feature frame means nothing to a server
+  const std::int64_t id = meta.correlation_id.value_or(0);
+  loop_part& part = owner_.part();
+  if (part.stopping()) return owner_.answer_error(id, errc::logoff, "the server is stopping");
+
+  error_code ec;
+  const method_entry* const method =
+      part.methods().find(meta.request.service_name, meta.request.method_name, ec);
+  if (!method) {
+    return owner_.answer_error(id, ec, fmt::format("no {} {}.{}", ec == errc::no_service ? "service" : "method",
+                                                   meta.request.service_name, meta.request.method_name));
+  }
+  if (meta.request.timeout_ms.value_or(1) <= 0)
+    return owner_.answer_error(id, errc::timed_out, "the deadline had passed before the request arrived");
+  if (const std::string why = unreadable(frame); !why.empty())
+    return owner_.answer_error(id, errc::bad_request, why);
+
+  message_pair messages = part.take_messages(*method);
+  if (!messages.request->ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size()))) {
+    owner_.answer_error(id, errc::bad_request,
+                        fmt::format("the request is no valid {}", messages.request->GetTypeName()));
+    part.recycle(*method, std::move(messages));
+    return;
+  }
+  auto* const call = new running_call(part, owner_, *method, id, std::move(messages),
+                                      deadline_of(meta, now, part.options()));
+  take_metadata(call->incoming(), frame);
+  call->start();
+}
+
+void baidu_std_session::too_large(const wire::inbound_frame& frame) {
+  if (!frame.meta.has_request) return;
+  owner_.answer_error(frame.meta.correlation_id.value_or(0), errc::bad_request,
+                      fmt::format("the request of {} bytes is over max_body_size {}", frame.header.body_size,
+                                  owner_.part().options().max_body_size));
+}
+
+void baidu_std_session::write_answer(running_call& finished) {
+  if (finished.error()) return write_error(finished.id(), finished.error(), finished.ErrorText());
+  const google::protobuf::Message& message = finished.response();
+  const metadata& carried = finished.response_metadata();
+  meta_.clear();
+  meta_.has_response = true;
+  meta_.response.error_code = 0;
+  meta_.correlation_id = finished.id();
+  for (const auto& [key, value] : carried.user_fields) meta_.user_fields.push_back({key, value});
+  if (!carried.attachment.empty())
+    meta_.attachment_size = static_cast<std::int32_t>(carried.attachment.size());
+
+  const std::size_t payload_size = message.ByteSizeLong();
+  const std::size_t meta_size = wire::meta_size(meta_);
+  const std::size_t body_size = meta_size + payload_size + carried.attachment.size();
+  if (body_size > 0x7fffffff) {
+    return write_error(finished.id(), errc::bad_response,
+                       fmt::format("the response of {} bytes is over the protocol's limit of 2 GiB", body_size));
+  }
+  const bool apart = payload_size > inline_payload;
+  const std::size_t head = wire::header_size + meta_size + (apart ? 0 : payload_size);
+  char* at = out_.reserve(head);
+  at = wire::encode_header({.body_size = static_cast<std::uint32_t>(body_size),
+                            .meta_size = static_cast<std::uint32_t>(meta_size)},
+                           at);
+  at = wire::encode_meta(meta_, at);
+  if (!apart) message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(at));
+  out_.commit(head);
+  if (apart) {
+    detail::block_ref block(payload_size);
+    message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(block.data()));
+    const char* data = block.data();
+    out_.append(buffer(std::move(block), data, payload_size));
+  }
+  if (!carried.attachment.empty()) out_.append(carried.attachment);
+}
+
+void baidu_std_session::write_error(std::int64_t id, const error_code& code, std::string_view text) {
+  meta_.clear();
+  meta_.has_response = true;
+  meta_.response.error_code = to_wire(code);
+  constexpr std::size_t longest_text = 4096;
+  meta_.response.error_text = text.substr(0, longest_text);
+  meta_.correlation_id = id;
+  const std::size_t meta_size = wire::meta_size(meta_);
+  char* at = out_.reserve(wire::header_size + meta_size);
+  at = wire::encode_header({.body_size = static_cast<std::uint32_t>(meta_size),
+                            .meta_size = static_cast<std::uint32_t>(meta_size)},
+                           at);
+  wire::encode_meta(meta_, at);
+  out_.commit(wire::header_size + meta_size);
+}
+
+}  // namespace braid::server_side

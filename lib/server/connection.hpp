@@ -1,0 +1,76 @@
+#pragma once
+
+#include <braid/endpoint.hpp>
+#include <braid/error.hpp>
+
+#include "core/loop.hpp"
+#include "net/outbound_queue.hpp"
+#include "net/transport.hpp"
+#include "server/baidu_std_session.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace braid::server_side {
+
+class loop_part;
+class running_call;
+
+/// One client's connection: reads requests, sends answers, bounds both.
+class connection final : private net::transport_events, private core::turn_end_hook {
+ public:
+  connection(loop_part& part, std::shared_ptr<net::transport> accepted);
+  connection(const connection&) = delete;
+  connection& operator=(const connection&) = delete;
+  ~connection();
+
+  void start() { transport_->start(*this); }
+
+  const endpoint& remote() const noexcept { return transport_->remote(); }
+  loop_part& part() const noexcept { return part_; }
+
+  void call_began() noexcept { ++calls_; }
+  void call_ended() noexcept;
+  void answer(running_call& finished) noexcept;
+  void answer_error(std::int64_t id, const error_code& code, std::string_view text) noexcept;
+
+  /// Ends it; the calls that it brought are told that their peer has gone.
+  void close(bool reset) noexcept;
+  /// Reads no more; closes once all calls are answered and the answers sent.
+  void close_when_done() noexcept;
+  /// Sends what the transport takes at once, then ends it.
+  void close_after_flush() noexcept;
+
+ private:
+  std::span<char> read_space() override { return session_.read_space(); }
+  void on_read(std::size_t size) override;
+  void on_writable() override;
+  void on_broken(const error_code&) override { close(false); }
+  void at_turn_end() noexcept override { flush(); }
+
+  void flush() noexcept;
+  void apply_backpressure() noexcept;
+  void watch_progress() noexcept;
+  void close_if_done() noexcept;
+
+  struct progress_timer : core::timer_node {
+    explicit progress_timer(connection& of) noexcept : timer_node(&progress_timer::fire), owner(of) {}
+    static void fire(timer_node& node) { static_cast<progress_timer&>(node).owner.close(true); }
+    connection& owner;
+  };
+
+  loop_part& part_;
+  std::shared_ptr<net::transport> transport_;
+  net::outbound_queue queue_;
+  baidu_std_session session_;
+  progress_timer progress_{*this};
+  std::size_t calls_ = 0;
+  bool blocked_ = false;      // the transport takes no more until on_writable()
+  bool paused_ = false;       // not read from, until the answers have gone
+  bool read_ended_ = false;   // the client sends no more
+  bool closed_ = false;
+};
+
+}  // namespace braid::server_side

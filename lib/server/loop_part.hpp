@@ -1,0 +1,94 @@
+#pragma once
+
+#include <braid/server.hpp>
+
+#include "core/loop.hpp"
+#include "net/transport.hpp"
+#include "server/connection.hpp"
+#include "server/method_table.hpp"
+#include "server/running_call.hpp"
+
+#include <boost/intrusive/list.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace braid::server_side {
+
+class server_core;
+
+/// What a server has on one loop: connections, running calls, listeners. Used on that loop only.
+class loop_part final : public std::enable_shared_from_this<loop_part>, private core::turn_end_hook {
+ public:
+  loop_part(core::loop& home, std::shared_ptr<const server_core> server);
+  ~loop_part();
+
+  core::loop& home() const noexcept { return home_; }
+  const server_options& options() const noexcept;
+  const method_table& methods() const noexcept;
+
+  void add(std::shared_ptr<net::transport> accepted);
+  void add(running_call& call) noexcept { calls_.push_back(call); }
+  void add(std::unique_ptr<net::listener> listener) { listeners_.push_back(std::move(listener)); }
+  /// Removed at the end of the turn.
+  void remove(connection& closed) noexcept;
+
+  message_pair take_messages(const method_entry& method);
+  void recycle(const method_entry& method, message_pair messages) noexcept;
+  /// A call has been destroyed.
+  void call_over() noexcept;
+  void log_unanswered(const running_call& call) noexcept;
+
+  bool stopping() const noexcept { return stopping_; }
+  /// Stops; `stopped` is called once, on the loop, with the names of the handlers that did not end in time.
+  void stop(const stop_options& how, std::function<void(std::vector<std::string>)> stopped);
+  /// Ends connections and calls at once: the runtime stops.
+  void shut_down() noexcept;
+
+ private:
+  void at_turn_end() noexcept override;
+  void cancel_calls() noexcept;
+  void stop_timer_fired();
+  bool has_running_calls() const noexcept { return !calls_.empty(); }
+  void finish_stop(std::vector<std::string> left);
+
+  struct stop_timer : core::timer_node {
+    explicit stop_timer(loop_part& of) noexcept : timer_node(&stop_timer::fire), owner(of) {}
+    static void fire(timer_node& node) { static_cast<stop_timer&>(node).owner.stop_timer_fired(); }
+    loop_part& owner;
+  };
+
+  static constexpr std::size_t kept_messages = 256;  // for each method
+
+  core::loop& home_;
+  std::shared_ptr<const server_core> server_;
+  std::vector<std::unique_ptr<net::listener>> listeners_;
+  std::vector<std::unique_ptr<connection>> connections_;
+  std::vector<std::unique_ptr<connection>> closed_;
+  boost::intrusive::list<running_call, boost::intrusive::constant_time_size<false>> calls_;
+  std::vector<std::vector<message_pair>> messages_;  // by the method's index
+
+  bool stopping_ = false;
+  bool killing_ = false;
+  stop_options stop_options_;
+  stop_timer stop_timer_{*this};
+  std::vector<std::function<void(std::vector<std::string>)>> stopped_;
+};
+
+/// The parts of all servers on one loop, so that a runtime that stops ends them.
+class loop_parts final : public core::loop_service {
+ public:
+  explicit loop_parts(core::loop&) noexcept {}
+  void add(const std::shared_ptr<loop_part>& part) { parts_.push_back(part); }
+  void shutdown() noexcept override {
+    for (auto& each : parts_)
+      if (const auto part = each.lock()) part->shut_down();
+  }
+
+ private:
+  std::vector<std::weak_ptr<loop_part>> parts_;
+};
+
+}  // namespace braid::server_side

@@ -1,0 +1,85 @@
+#include "server/method_table.hpp"
+
+#include <braid/server.hpp>
+
+#include <google/protobuf/dynamic_message.h>
+
+#include <algorithm>
+
+namespace braid::server_side {
+namespace {
+
+const error_code already_there{EINVAL, boost::system::system_category()};
+
+const google::protobuf::Message* prototype(const google::protobuf::Descriptor* type) {
+  return google::protobuf::MessageFactory::generated_factory()->GetPrototype(type);
+}
+
+}  // namespace
+
+method_table::service_entry& method_table::service(const google::protobuf::ServiceDescriptor& descriptor) {
+  const auto known = std::find_if(services_.begin(), services_.end(),
+                                  [&](const service_entry& each) { return each.name == descriptor.full_name(); });
+  if (known != services_.end()) return *known;
+  service_entry& added = services_.emplace_back(service_entry{descriptor.full_name(), {}});
+  by_name_[added.name] = &added;
+  by_name_.emplace(descriptor.name(), &added);  // the first service of a short name keeps it
+  return added;
+}
+
+void method_table::insert(service_entry& into, method_entry entry) {
+  entry.index = entries_.size();
+  into.methods.push_back(&entries_.emplace_back(std::move(entry)));
+}
+
+void method_table::add(std::shared_ptr<google::protobuf::Service> service, error_code& ec) {
+  const auto& descriptor = *service->GetDescriptor();
+  service_entry& into = this->service(descriptor);
+  if (!into.methods.empty()) {
+    ec = already_there;
+    return;
+  }
+  for (int i = 0; i < descriptor.method_count(); ++i) {
+    const auto* method = descriptor.method(i);
+    insert(into, {.descriptor = method,
+                  .request_prototype = &service->GetRequestPrototype(method),
+                  .response_prototype = &service->GetResponsePrototype(method),
+                  .handler = [service, method](server_call& call, const google::protobuf::Message& request,
+                                               google::protobuf::Message& response, google::protobuf::Closure& done,
+                                               yield_context) {
+                    service->CallMethod(method, &call, &request,
+                                        &response, &done);
+                  },
+                  .index = 0});
+  }
+}
+
+void method_table::add(const google::protobuf::MethodDescriptor& method, method_handler handler, error_code& ec) {
+  service_entry& into = service(*method.service());
+  const bool known = std::any_of(into.methods.begin(), into.methods.end(),
+                                 [&](const method_entry* each) { return each->descriptor == &method; });
+  if (known) {
+    ec = already_there;
+    return;
+  }
+  insert(into, {.descriptor = &method,
+                .request_prototype = prototype(method.input_type()),
+                .response_prototype = prototype(method.output_type()),
+                .handler = std::move(handler),
+                .index = 0});
+}
+
+const method_entry* method_table::find(std::string_view service, std::string_view method,
+                                       error_code& ec) const noexcept {
+  const auto found = by_name_.find(service);
+  if (found == by_name_.end()) {
+    ec = errc::no_service;
+    return nullptr;
+  }
+  for (const method_entry* each : found->second->methods)
+    if (each->descriptor->name() == method) return each;
+  ec = errc::no_method;
+  return nullptr;
+}
+
+}  // namespace braid::server_side

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <braid/coroutine.hpp>
+#include <braid/error.hpp>
+
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/service.h>
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+class server_call;
+}
+
+namespace braid::server_side {
+
+/// Runs a handler. `done` is run once, then or later, when it has answered.
+using method_handler =
+    std::function<void(server_call&, const google::protobuf::Message& request, google::protobuf::Message& response,
+                       google::protobuf::Closure& done, yield_context)>;
+
+/// One method that a server has.
+struct method_entry {
+  const google::protobuf::MethodDescriptor* descriptor;
+  const google::protobuf::Message* request_prototype;
+  const google::protobuf::Message* response_prototype;
+  method_handler handler;
+  std::size_t index;  ///< Its place in the table.
+};
+
+/// The methods of a server, by the names that requests carry. Filled before the server starts, read-only afterwards.
+class method_table {
+ public:
+  /// Adds all methods of a service. 22 when it is there already.
+  void add(std::shared_ptr<google::protobuf::Service> service, error_code& ec);
+  /// Adds one method. 22 when it is there already.
+  void add(const google::protobuf::MethodDescriptor& method, method_handler handler, error_code& ec);
+
+  /// errc::no_service or errc::no_method when it is not there. `service` may lack its package.
+  const method_entry* find(std::string_view service, std::string_view method, error_code& ec) const noexcept;
+
+  std::size_t size() const noexcept { return entries_.size(); }
+
+ private:
+  struct service_entry {
+    std::string name;
+    std::vector<method_entry*> methods;
+  };
+  service_entry& service(const google::protobuf::ServiceDescriptor& descriptor);
+  void insert(service_entry& into, method_entry entry);
+
+  std::deque<method_entry> entries_;
+  std::deque<service_entry> services_;
+  boost::unordered_flat_map<std::string_view, service_entry*> by_name_;  // full and short names
+};
+
+}  // namespace braid::server_side

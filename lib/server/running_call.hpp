@@ -1,0 +1,118 @@
+#pragma once
+
+#include <braid/cancellation.hpp>
+#include <braid/server.hpp>
+#include <braid/spawn.hpp>
+
+#include "core/loop.hpp"
+#include "server/method_table.hpp"
+
+#include <boost/intrusive/list.hpp>
+#include <google/protobuf/service.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace braid::server_side {
+
+class connection;
+class loop_part;
+
+/// The messages of one call, used again by later calls of the method.
+struct message_pair {
+  std::unique_ptr<google::protobuf::Message> request;
+  std::unique_ptr<google::protobuf::Message> response;
+};
+
+/// One call at the server: a root of the cancellation tree below which the handler's coroutine and its calls are.
+///
+/// It lives until the handler's coroutine has ended and `done` was run, also when the call was answered without them:
+/// at its deadline, or because its client is gone.
+class running_call final
+    : public server_call,
+      public cancel_node,
+      public boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>,
+      public detail::coroutine_body,
+      private google::protobuf::Closure {
+ public:
+  running_call(loop_part& part, connection& from, const method_entry& method, std::int64_t id, message_pair messages,
+               core::time_point deadline);
+
+  std::int64_t id() const noexcept { return id_; }
+  google::protobuf::Message& request() noexcept { return *messages_.request; }
+  const google::protobuf::Message& response() const noexcept { return *messages_.response; }
+  std::shared_ptr<metadata>& incoming() noexcept { return request_metadata_; }
+  std::string describe() const override;
+
+  /// Starts the handler; may end and destroy this.
+  void start() noexcept;
+  /// Answers without the handler; destroys this. Before start() only.
+  void refuse(const error_code& code, std::string_view text) noexcept;
+  bool is_from(const connection& asked) const noexcept { return connection_ == &asked; }
+  /// The connection is gone: cancels, and answers no more.
+  void connection_lost() noexcept;
+
+  // server_call
+  const google::protobuf::MethodDescriptor& method() const noexcept override { return *method_.descriptor; }
+  const endpoint& remote_side() const noexcept override { return remote_side_; }
+  std::chrono::steady_clock::time_point deadline() const noexcept override { return deadline_; }
+  cancel_cause cancelled() const noexcept override { return shown_cause_.load(std::memory_order_acquire); }
+  void NotifyOnCancel(google::protobuf::Closure* callback) override;
+
+ private:
+  ~running_call() override;
+
+  // coroutine_body
+  void run(yield_context yield) override;
+  void failed(detail::failure why) noexcept override;
+  void ended(const detail::loop_executor& home) noexcept override;
+  void refused(const error_code& why) noexcept override;
+
+  // google::protobuf::Closure: the handler's `done`
+  void Run() override;
+
+  void on_cancel(cancel_cause cause) noexcept override;
+  void finish() noexcept;
+  void answer() noexcept;
+  void answer_with(const error_code& code, std::string_view text) noexcept;
+  void leave_connection() noexcept;
+  void destroy_if_over() noexcept;
+  void run_notifications() noexcept;
+
+  struct deadline_timer : core::timer_node {
+    explicit deadline_timer(running_call& of) noexcept : timer_node(&deadline_timer::fire), owner(of) {}
+    static void fire(timer_node& node) { static_cast<deadline_timer&>(node).owner.cancel(cancel_cause::deadline); }
+    running_call& owner;
+  };
+  struct notify_node : core::ready_node {
+    explicit notify_node(running_call& of) noexcept : ready_node(&notify_node::run), owner(of) {}
+    static void run(ready_node& node) noexcept {
+      auto& self = static_cast<notify_node&>(node);
+      self.queued = false;
+      self.owner.run_notifications();
+      self.owner.destroy_if_over();
+    }
+    running_call& owner;
+    bool queued = false;
+  };
+
+  std::shared_ptr<loop_part> part_;
+  connection* connection_;  // null: gone, or answered
+  const method_entry& method_;
+  const std::int64_t id_;
+  message_pair messages_;
+  const endpoint remote_side_;
+  core::time_point deadline_;
+  deadline_timer timer_{*this};
+  notify_node notify_{*this};
+  std::vector<google::protobuf::Closure*> notifications_;
+  std::atomic<cancel_cause> shown_cause_{cancel_cause::none};
+  std::atomic<bool> done_called_{false};
+  bool finished_ = false;         // `done` was run, and has arrived on the loop
+  bool coroutine_ended_ = false;
+};
+
+}  // namespace braid::server_side
