@@ -3,9 +3,8 @@
 /// \file
 /// How the library keeps completion handlers and calls them: memory, executor, cancellation slot.
 
-#include <braid/config.hpp>
-
 #include <braid/cancellation.hpp>
+#include <braid/config.hpp>
 #include <braid/coroutine.hpp>
 #include <braid/error.hpp>
 
@@ -69,7 +68,8 @@ class cancel_handle;
 std::shared_ptr<cancel_handle> make_cancel_handle();
 void request_cancel(const std::shared_ptr<cancel_handle>& handle) noexcept;
 
-/// Lets `slot` cancel what `handle` names. The slot is emitted on a thread of the caller's; the handle carries it over.
+/// Lets `slot` cancel what `handle` names. The slot is emitted on a thread of the caller's; the handle
+/// carries it over.
 template <typename Slot>
 std::shared_ptr<cancel_handle> connect_slot(Slot slot) {
   if (!slot.is_connected()) return nullptr;
@@ -85,8 +85,8 @@ struct is_await_handler : std::false_type {};
 template <typename... Args>
 struct is_await_handler<await_handler<Args...>> : std::true_type {};
 
-/// Calls `handler` on its associated executor: at once where that is the loop's own, else by dispatch. On the loop's
-/// base stack only.
+/// Calls `handler` on its associated executor: at once where that is the loop's own, else by dispatch. On the
+/// loop's base stack only.
 template <typename Handler, typename... Args>
 void complete_on_loop(Handler handler, const loop_executor& home, Args... args) {
   if constexpr (is_await_handler<Handler>::value) {
@@ -101,12 +101,11 @@ void complete_on_loop(Handler handler, const loop_executor& home, Args... args) 
         return;
       }
     }
-    boost::asio::dispatch(
-        executor, [handler = std::move(handler), slot,
-                   values = std::tuple<Args...>(std::move(args)...)]() mutable {
-          slot.clear();  // on the handler's executor, as the slot belongs to that thread
-          std::apply([&](auto&... value) { std::move(handler)(std::move(value)...); }, values);
-        });
+    boost::asio::dispatch(executor, [handler = std::move(handler), slot,
+                                     values = std::tuple<Args...>(std::move(args)...)]() mutable {
+      slot.clear();  // on the handler's executor, as the slot belongs to that thread
+      std::apply([&](auto&... value) { std::move(handler)(std::move(value)...); }, values);
+    });
   }
 }
 
@@ -152,8 +151,9 @@ struct completion_work<await_handler<Args...>, Executor> {
 
 template <typename Handler, typename... Args>
 class handler_completion final : public erased_completion<Args...> {
-  using allocator = typename std::allocator_traits<boost::asio::associated_allocator_t<
-      Handler, pool_allocator<void>>>::template rebind_alloc<handler_completion>;
+  using allocator =
+      typename std::allocator_traits<boost::asio::associated_allocator_t<Handler, pool_allocator<void>>>::
+          template rebind_alloc<handler_completion>;
 
  public:
   static handler_completion* create(Handler&& handler) {
@@ -171,8 +171,7 @@ class handler_completion final : public erased_completion<Args...> {
   }
 
  private:
-  explicit handler_completion(Handler&& handler)
-      : handler_(std::move(handler)), work_(handler_) {}
+  explicit handler_completion(Handler&& handler) : handler_(std::move(handler)), work_(handler_) {}
 
   // The memory goes back before the handler runs, so that what the handler starts can have it.
   Handler take() {

@@ -3,9 +3,8 @@
 /// \file
 /// Stackful coroutines: spawn() starts one, yield_context is the completion token that suspends it.
 
-#include <braid/config.hpp>
-
 #include <braid/cancellation.hpp>
+#include <braid/config.hpp>
 #include <braid/error.hpp>
 #include <braid/runtime.hpp>
 
@@ -109,20 +108,22 @@ class await_handler {
 
 /// The completion token that suspends the running coroutine until an asynchronous operation has completed.
 ///
-/// What it does: works with any operation of Asio or of this library. The operation's results are returned: nothing,
-/// the value, or a tuple of several. A leading `error_code` is thrown as `boost::system::system_error` unless
-/// `yield[ec]` takes it. A leading `std::exception_ptr` is rethrown.
+/// What it does: works with any operation of Asio or of this library. The operation's results are returned:
+/// nothing, the value, or a tuple of several. A leading `error_code` is thrown as
+/// `boost::system::system_error` unless `yield[ec]` takes it. A leading `std::exception_ptr` is rethrown.
 ///
-/// Cancellation: while it waits, the operation's slot is connected to the coroutine's node and gets `terminal`. After
-/// the coroutine was cancelled, an operation that reports an error_code is not started but ends with
-/// `operation_aborted`; see shield for clean-up code. From the 17th such refusal in a row on, `operation_aborted` is
-/// thrown even with `yield[ec]`, after 1 ms: else a loop that ignores `ec` would spin for ever.
+/// Cancellation: while it waits, the operation's slot is connected to the coroutine's node and gets
+/// `terminal`. After the coroutine was cancelled, an operation that reports an error_code is not started but
+/// ends with `operation_aborted`; see shield for clean-up code. From the 17th such refusal in a row on,
+/// `operation_aborted` is thrown even with `yield[ec]`, after 1 ms: else a loop that ignores `ec` would spin
+/// for ever.
 ///
-/// Errors: an operation whose handler is destroyed without a call ends with `operation_aborted`. Use outside its own
-/// coroutine throws `std::logic_error`.
+/// Errors: an operation whose handler is destroyed without a call ends with `operation_aborted`. Use outside
+/// its own coroutine throws `std::logic_error`.
 ///
-/// Object lifetimes: valid until the coroutine's function returns. Do not suspend in destructors, in `noexcept`
-/// functions, under a lock, or in a function that Asio runs inline on this stack (`dispatch(strand, f)`).
+/// Object lifetimes: valid until the coroutine's function returns. Do not suspend in destructors, in
+/// `noexcept` functions, under a lock, or in a function that Asio runs inline on this stack
+/// (`dispatch(strand, f)`).
 ///
 /// Thread safety: belongs to its coroutine.
 class yield_context {
@@ -158,14 +159,15 @@ class yield_context {
   error_code* error_ = nullptr;
 };
 
-/// Suspends the coroutine for `duration`, measured by the loop's clock with ticks of 1 ms; zero or less does not
-/// suspend. Cancelled, before or meanwhile: throws `operation_aborted`, or stores it with `yield[ec]`.
+/// Suspends the coroutine for `duration`, measured by the loop's clock with ticks of 1 ms; zero or less does
+/// not suspend. Cancelled, before or meanwhile: throws `operation_aborted`, or stores it with `yield[ec]`.
 void sleep_for(std::chrono::nanoseconds duration, yield_context yield);
 
 /// Lets a cancelled coroutine run operations for its clean-up.
 ///
-/// What it does: while a shield lives, the coroutine waits as if it had not been cancelled, until `limit` has passed:
-/// then what it waits for is cancelled again. Shields nest: an inner one also ends with the one around it.
+/// What it does: while a shield lives, the coroutine waits as if it had not been cancelled, until `limit` has
+/// passed: then what it waits for is cancelled again. Shields nest: an inner one also ends with the one
+/// around it.
 ///
 /// Errors: throws `std::logic_error` outside of the coroutine of `yield`.
 ///

@@ -3,9 +3,8 @@
 /// \file
 /// Starting a coroutine.
 
-#include <braid/config.hpp>
-
 #include <braid/completion.hpp>
+#include <braid/config.hpp>
 #include <braid/coroutine.hpp>
 #include <braid/error.hpp>
 #include <braid/runtime.hpp>
@@ -56,7 +55,8 @@ class coroutine_body {
   virtual void failed(failure why) noexcept = 0;
   /// On the loop's base stack, after the coroutine's stack went back to the pool. May destroy the body.
   virtual void ended(const loop_executor& home) noexcept = 0;
-  /// Instead of all of these: no stack could be had, or the runtime stops. On any thread. May destroy the body.
+  /// Instead of all of these: no stack could be had, or the runtime stops. On any thread. May destroy the
+  /// body.
   virtual void refused(const error_code& why) noexcept = 0;
   /// For the log.
   virtual std::string describe() const = 0;
@@ -65,8 +65,8 @@ class coroutine_body {
 /// Starts `body`, which then owns itself, on the runtime's current or sticky loop.
 void start_coroutine(const runtime& where, std::unique_ptr<coroutine_body> body,
                      std::shared_ptr<cancel_handle> handle);
-/// Starts `body`, which then owns itself, on the loop of `parent`, as a node below it. Inside that coroutine only:
-/// throws std::logic_error elsewhere.
+/// Starts `body`, which then owns itself, on the loop of `parent`, as a node below it. Inside that coroutine
+/// only: throws std::logic_error elsewhere.
 void start_coroutine(const yield_context& parent, std::unique_ptr<coroutine_body> body,
                      std::shared_ptr<cancel_handle> handle);
 
@@ -158,13 +158,14 @@ struct parent_origin {
 };
 
 template <typename Origin, typename Function, typename Token>
-auto spawn_on(const Origin& origin, Function&& function, Token&& token, const std::source_location& location) {
+auto spawn_on(const Origin& origin, Function&& function, Token&& token,
+              const std::source_location& location) {
   using function_type = std::decay_t<Function>;
   return boost::asio::async_initiate<Token, typename spawn_signature<spawn_result<function_type>>::type>(
       [origin, location](auto handler, function_type body) {
         auto handle = connect_slot(boost::asio::get_associated_cancellation_slot(handler));
-        origin.start(std::make_unique<spawned<function_type, decltype(handler)>>(std::move(body),
-                                                                                std::move(handler), location),
+        origin.start(std::make_unique<spawned<function_type, decltype(handler)>>(
+                         std::move(body), std::move(handler), location),
                      std::move(handle));
       },
       token, std::forward<Function>(function));
@@ -174,19 +175,19 @@ auto spawn_on(const Origin& origin, Function&& function, Token&& token, const st
 
 /// Starts a coroutine.
 ///
-/// What it does: runs `function(yield_context)` in a coroutine on a loop of `where`: the current loop when called on
-/// one of its threads, else the calling thread's own loop (always the same for that thread).
+/// What it does: runs `function(yield_context)` in a coroutine on a loop of `where`: the current loop when
+/// called on one of its threads, else the calling thread's own loop (always the same for that thread).
 ///
-/// Parameters: `function` is moved into the coroutine and destroyed there. `token`: any completion token; without
-/// one nobody waits, and an exception that leaves `function` is logged.
+/// Parameters: `function` is moved into the coroutine and destroyed there. `token`: any completion token;
+/// without one nobody waits, and an exception that leaves `function` is logged.
 ///
-/// Completion signature: `void(error_code)`, or `void(error_code, T)` when `function` returns a T, which must be
-/// default constructible. The code is that of a `system_error` that left `function`, errc::internal for any other
-/// exception (both are logged with their text; `operation_aborted` after a cancellation only at level debug), 12 when
-/// there was no memory for a stack, 125 when the runtime stops.
+/// Completion signature: `void(error_code)`, or `void(error_code, T)` when `function` returns a T, which must
+/// be default constructible. The code is that of a `system_error` that left `function`, errc::internal for
+/// any other exception (both are logged with their text; `operation_aborted` after a cancellation only at
+/// level debug), 12 when there was no memory for a stack, 125 when the runtime stops.
 ///
-/// Cancellation: `terminal`, `partial` and `total` cancel the coroutine's node with cancel_cause::user: what it waits
-/// for is cancelled, and it ends by itself.
+/// Cancellation: `terminal`, `partial` and `total` cancel the coroutine's node with cancel_cause::user: what
+/// it waits for is cancelled, and it ends by itself.
 ///
 /// Thread safety: may be called from any thread.
 template <typename Function, typename Token>
@@ -202,13 +203,13 @@ void spawn(const runtime& where, Function&& function,
                    location);
 }
 
-/// Starts a coroutine on the loop of another, below it in the cancellation tree and with its deadline, to run once
-/// the parent suspends. It may outlive `parent`; it is then a root of its own. Throws `std::logic_error` outside of
-/// the parent.
+/// Starts a coroutine on the loop of another, below it in the cancellation tree and with its deadline, to run
+/// once the parent suspends. It may outlive `parent`; it is then a root of its own. Throws `std::logic_error`
+/// outside of the parent.
 template <typename Function, typename Token>
-  requires(!std::is_convertible_v<Token, std::source_location>)
-auto spawn(yield_context parent, Function&& function, Token&& token,
-           const std::source_location& location = std::source_location::current()) {
+requires(!std::is_convertible_v<Token, std::source_location>) auto spawn(
+    yield_context parent, Function&& function, Token&& token,
+    const std::source_location& location = std::source_location::current()) {
   return detail::spawn_on(detail::parent_origin{parent}, std::forward<Function>(function),
                           std::forward<Token>(token), location);
 }

@@ -50,6 +50,8 @@ bool cancel_handle::requested() const noexcept {
 
 std::shared_ptr<cancel_handle> make_cancel_handle() { return std::make_shared<cancel_handle>(); }
 
-void request_cancel(const std::shared_ptr<cancel_handle>& handle) noexcept { handle->request(cancel_cause::user); }
+void request_cancel(const std::shared_ptr<cancel_handle>& handle) noexcept {
+  handle->request(cancel_cause::user);
+}
 
 }  // namespace braid::detail

@@ -15,10 +15,11 @@ coroutine::coroutine(core::loop& home, coroutine_body& body, const core::stack_p
   if (context.parent) own_node_.attach(*context.parent);
   if (handle_) handle_->bind(own_node_, home);
   loop_.add_live(*this);
+  if (loop_.stopping()) own_node_.cancel(cancel_cause::shutdown);
 }
 
-bool coroutine::start(core::loop& home, coroutine_body& body, const coroutine_context& context, start_mode mode,
-                      std::shared_ptr<cancel_handle> handle) {
+bool coroutine::start(core::loop& home, coroutine_body& body, const coroutine_context& context,
+                      start_mode mode, std::shared_ptr<cancel_handle> handle) {
   const core::stack_pool::stack whole = home.stacks().allocate();
   if (!whole) return false;
   const core::carved cut = core::carve(whole, sizeof(coroutine), alignof(coroutine));
@@ -66,15 +67,34 @@ void coroutine::end() noexcept {
   body.ended(home.executor());
 }
 
+void throw_outside_coroutine() {
+  throw std::logic_error("braid: a yield_context is used outside its own coroutine");
+}
+
 await_base::await_base(const yield_context& yield) : owner_(yield.owner()) {
-  if (!owner_.is_running()) throw std::logic_error("braid: a yield_context is used outside its own coroutine");
+  if (!owner_.is_running()) throw_outside_coroutine();
 }
 
 bool await_base::may_start() const noexcept { return !owner_.node().cancelled(); }
 
+void await_base::refuse() {
+  if (!owner_.refused_too_often()) return;
+  struct pause : core::timer_node {
+    explicit pause(await_base& waiting) : timer_node(&pause::over), owner(waiting) {}
+    static void over(core::timer_node& node) { static_cast<pause&>(node).owner.completed(); }
+    await_base& owner;
+  } timer(*this);
+  core::loop& home = owner_.home();
+  home.arm(timer, home.after(std::chrono::milliseconds(1)));
+  wait(false);
+  owner_.keep_refusing();  // such a pause is no wait of the coroutine's own
+  throw_await_error(boost::asio::error::operation_aborted);
+}
+
 void await_base::wait(bool emit_earlier_cancellation) noexcept {
   // An operation that cannot report an error was started all the same: it learns of the cancellation now.
-  if (state_ == state::initiating && emit_earlier_cancellation && owner_.node().cancelled()) owner_.node().emit();
+  if (state_ == state::initiating && emit_earlier_cancellation && owner_.node().cancelled())
+    owner_.node().emit();
   if (state_ == state::initiating) {
     state_ = state::waiting;
     owner_.suspend();
@@ -86,20 +106,35 @@ loop_executor await_base::executor() const noexcept { return owner_.home().execu
 boost::asio::cancellation_slot await_base::slot() const noexcept { return owner_.node().slot(); }
 bool await_base::on_loop() const noexcept { return owner_.home().is_current(); }
 
+void await_base::called() noexcept {
+  if (on_loop()) {
+    completed();
+  } else {
+    complete_by_post();
+  }
+}
+
 void await_base::completed() noexcept {
   const bool suspended = std::exchange(state_, state::done) == state::waiting;
   if (!suspended) return;
-  // Opened here for handlers that Asio calls by itself: the coroutine then goes on at once, without another post.
+  // Opened here for handlers that Asio calls by itself: the coroutine then goes on at once, without another
+  // post.
   core::turn in_turn(owner_.home());
   owner_.wake();
 }
 
 void await_base::dropped() noexcept {
-  if (on_loop()) {
-    completed();
+  if (!on_loop()) {
+    complete_by_post();
     return;
   }
-  boost::asio::post(executor(), [this] { completed(); });
+  // Queued, and never resumed in here: who drops a handler may hold a lock, or be half destroyed.
+  if (std::exchange(state_, state::done) == state::waiting) owner_.wake();
+}
+
+// The loop takes posts as long as a coroutine lives on it.
+void await_base::complete_by_post() noexcept {
+  owner_.home().post([this] { completed(); });
 }
 
 void throw_await_error(const error_code& ec) { throw boost::system::system_error(ec); }

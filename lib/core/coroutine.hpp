@@ -25,10 +25,13 @@ struct coroutine_context {
   core::time_point deadline = core::time_point::max();  ///< `parent` cancels itself then.
 };
 
+[[noreturn]] void throw_outside_coroutine();
+
 /// The control block of one coroutine, at the top of its stack.
 class coroutine final : public core::live_node {
  public:
-  /// Starts `body` on a stack of `home`; on the loop only. A false return (no memory) leaves the body untouched.
+  /// Starts `body` on a stack of `home`; on the loop only. A false return (no memory) leaves the body
+  /// untouched.
   static bool start(core::loop& home, coroutine_body& body, const coroutine_context& context, start_mode mode,
                     std::shared_ptr<cancel_handle> handle = nullptr);
 
@@ -40,14 +43,24 @@ class coroutine final : public core::live_node {
   signal_node& node() noexcept { return *node_; }
   signal_node& exchange_node(signal_node& other) noexcept { return *std::exchange(node_, &other); }
   signal_node& own_node() noexcept { return own_node_; }
+  bool is_cancelled() const noexcept { return own_node_.cancelled(); }
   /// When the call that it serves ends, or the innermost shield.
   core::time_point deadline() const noexcept { return deadline_; }
-  core::time_point exchange_deadline(core::time_point other) noexcept { return std::exchange(deadline_, other); }
-  bool is_running() const noexcept { return loop_.running_coroutine() == this; }
+  core::time_point exchange_deadline(core::time_point other) noexcept {
+    return std::exchange(deadline_, other);
+  }
+  /// Whether the caller runs on this coroutine's stack; on any thread. Nothing else ever runs there.
+  bool is_running() const noexcept { return contains(__builtin_frame_address(0)); }
   bool contains(const void* address) const noexcept { return core::contains(stack_, address); }
 
   /// From inside: back to the base stack, until wake().
-  void suspend() noexcept { switch_.suspend(); }
+  void suspend() noexcept {
+    refusals_ = 0;
+    switch_.suspend();
+  }
+  /// Counts an await that was refused; true when too many were refused in a row.
+  bool refused_too_often() noexcept { return ++refusals_ > refusals_borne; }
+  void keep_refusing() noexcept { refusals_ = refusals_borne; }
   /// On the loop: resumes it from the ready queue.
   void wake() noexcept;
 
@@ -65,7 +78,8 @@ class coroutine final : public core::live_node {
   void end() noexcept;
 
   struct ready_hook : core::ready_node {
-    explicit ready_hook(coroutine& waiting) noexcept : core::ready_node(&coroutine::run_ready), owner(waiting) {}
+    explicit ready_hook(coroutine& waiting) noexcept
+        : core::ready_node(&coroutine::run_ready), owner(waiting) {}
     coroutine& owner;
   };
 
@@ -78,6 +92,9 @@ class coroutine final : public core::live_node {
   signal_node* node_ = &own_node_;
   core::time_point deadline_;
   std::shared_ptr<cancel_handle> handle_;
+
+  static constexpr unsigned refusals_borne = 16;
+  unsigned refusals_ = 0;
 };
 
 }  // namespace braid::detail

@@ -10,11 +10,46 @@
 namespace braid::core {
 namespace {
 
-thread_local loop* current_loop = nullptr;
+constinit thread_local loop* current_loop = nullptr;
 
-// A loop serves one thread and keeps its descriptors to that thread, so Asio's locks around each descriptor's state
-// have nothing to protect; the scheduler's lock stays, since other threads post.
+// A loop serves one thread and keeps its descriptors to that thread, so Asio's locks around each descriptor's
+// state have nothing to protect; the scheduler's lock stays, since other threads post.
 constexpr int concurrency_hint = BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO;
+
+constexpr std::size_t limit_of(std::size_t option) { return option != 0 ? option : SIZE_MAX; }
+
+/// Makes the thread stand in for that of a loop which has none any more.
+class stand_in {
+ public:
+  explicit stand_in(loop& ended) noexcept : outer_(std::exchange(current_loop, &ended)) {}
+  stand_in(const stand_in&) = delete;
+  stand_in& operator=(const stand_in&) = delete;
+  ~stand_in() { current_loop = outer_; }
+
+ private:
+  loop* const outer_;
+};
+
+struct stack_bounds {
+  const char* low = nullptr;
+  const char* high = nullptr;
+};
+
+// Of the thread's own stack. Asking costs a read of /proc on the main thread.
+stack_bounds find_stack() noexcept {
+  pthread_attr_t attributes;
+  void* low = nullptr;
+  std::size_t size = 0;
+  if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+    pthread_attr_getstack(&attributes, &low, &size);
+    pthread_attr_destroy(&attributes);
+    return {static_cast<const char*>(low), static_cast<const char*>(low) + size};
+  }
+  // Without memory for the answer, what is near must do.
+  const auto* here = static_cast<const char*>(__builtin_frame_address(0));
+  constexpr std::ptrdiff_t near = std::ptrdiff_t{512} << 10;
+  return {here - near, here + near};
+}
 
 }  // namespace
 
@@ -23,17 +58,22 @@ loop::loop(runtime_core& owner, std::size_t index)
       index_(index),
       time_(owner.outside().time),
       epoch_(now()),
-      stacks_({.usable = owner.options().stack_size}),
+      stacks_({.usable = owner.options().stack_size, .max_stacks = limit_of(owner.options().max_coroutines)}),
+      driven_(owner.outside().driver != nullptr),
+      random_(owner.seed() + index * 0x9e3779b97f4a7c15ULL),
       context_(concurrency_hint),
       work_(boost::asio::make_work_guard(context_)),
-      wake_timer_(context_),
-      driven_(owner.outside().driver != nullptr),
-      random_(owner.seed() + index * 0x9e3779b97f4a7c15ULL) {}
+      wake_timer_(context_) {}
 
 loop::~loop() {
-  loop* const outer = std::exchange(current_loop, this);
-  services_.clear();
-  current_loop = outer;
+  const stand_in here(*this);
+  while (!services_.empty()) services_.pop_back();
+  context_.shutdown();
+}
+
+void loop::drop_handlers() noexcept {
+  const stand_in here(*this);
+  context_.shutdown();
 }
 
 loop* loop::current() noexcept { return current_loop; }
@@ -100,7 +140,8 @@ void loop::post_turn() noexcept {
 }
 
 void loop::end_turn() noexcept {
-  // A turn that Asio was made to open inside a coroutine (dispatch on its stack) must not resume others from there.
+  // A turn that Asio was made to open inside a coroutine (dispatch on its stack) must not resume others from
+  // there.
   if (!on_base_stack()) {
     if (!ready_.empty() || !turn_end_hooks_.empty()) post_turn();
     return;
@@ -128,15 +169,10 @@ bool loop::on_base_stack() const noexcept {
 }
 
 void loop::enter() noexcept {
+  static thread_local const stack_bounds bounds = find_stack();
   current_loop = this;
-  pthread_attr_t attributes;
-  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
-  void* low = nullptr;
-  std::size_t size = 0;
-  pthread_attr_getstack(&attributes, &low, &size);
-  pthread_attr_destroy(&attributes);
-  stack_low_ = static_cast<const char*>(low);
-  stack_high_ = stack_low_ + size;
+  stack_low_ = bounds.low;
+  stack_high_ = bounds.high;
 }
 
 void loop::leave() noexcept { current_loop = nullptr; }
@@ -167,10 +203,12 @@ void loop::begin_shutdown() noexcept {
     live_.push_back(next);
     next.cancel_for_shutdown();
   }
-  for (auto& [tag, service] : services_) service->shutdown();
+  // By index: a service may make another one, which service() then shuts down.
+  const std::size_t count = services_.size();
+  for (std::size_t i = 0; i < count; ++i) services_[i].second->shutdown();
 }
 
-bool loop::quiescent() const noexcept {
+bool loop::quiescent() noexcept {
   if (!live_.empty() || !ready_.empty()) return false;
   for (auto& [tag, service] : services_)
     if (!service->quiescent()) return false;

@@ -53,6 +53,13 @@ class turn_end_hook
   ~turn_end_hook() = default;
 };
 
+/// An io_context that can let go of what waits in it before its own end.
+class loop_context : public boost::asio::io_context {
+ public:
+  using boost::asio::execution_context::shutdown;
+  using boost::asio::io_context::io_context;
+};
+
 /// A part of a loop that belongs to a higher layer: connections, acceptors, sessions.
 class loop_service {
  public:
@@ -63,7 +70,8 @@ class loop_service {
   virtual bool quiescent() const noexcept { return true; }
 };
 
-/// Something that runs on a loop, which the loop cancels when it stops and then waits for: a call, a coroutine.
+/// Something that runs on a loop, which the loop cancels when it stops and then waits for: a call, a
+/// coroutine.
 class live_node
     : public boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
  public:
@@ -95,7 +103,9 @@ class loop {
   bool is_current() const noexcept { return current() == this; }
 
   /// The instant `duration` from now, time_point::max() where that is too far to count.
-  time_point after(std::chrono::nanoseconds duration) const noexcept { return saturating_add(now(), duration); }
+  time_point after(std::chrono::nanoseconds duration) const noexcept {
+    return saturating_add(now(), duration);
+  }
   time_point now() const noexcept { return time_ ? time_->now() : clock::now(); }
   std::mt19937_64& random() noexcept { return random_; }
 
@@ -122,13 +132,17 @@ class loop {
   /// True when the caller is in the loop's thread on the thread's own stack.
   bool on_base_stack() const noexcept;
 
-  /// The loop's own instance of Service, made at the first use.
+  /// The loop's own instance of Service, made at the first use; one made while the loop stops is shut down at
+  /// once.
   template <typename Service>
   Service& service() {
     for (auto& entry : services_)
       if (entry.first == &service_tag<Service>) return static_cast<Service&>(*entry.second);
-    services_.emplace_back(&service_tag<Service>, std::make_unique<Service>(*this));
-    return static_cast<Service&>(*services_.back().second);
+    auto made = std::make_unique<Service>(*this);
+    Service& result = *made;
+    services_.emplace_back(&service_tag<Service>, std::move(made));
+    if (stopping_) result.shutdown();
+    return result;
   }
 
   void add_live(live_node& node) noexcept { live_.push_back(node); }
@@ -141,10 +155,17 @@ class loop {
   void leave() noexcept;
   std::size_t poll();  ///< Runs what is ready now; returns how many handlers ran.
   void begin_shutdown() noexcept;
+  /// Whether nothing is left to run.
+  bool quiescent() noexcept;
   /// Refuses posts from now on if nothing is left to run; else returns false.
   bool close_if_quiescent() noexcept;
-  /// Lets run_thread() return once it has run what is queued; what only waits in the context is dropped.
+  /// Lets run_thread() return once it has run what is queued. From any thread.
   void end_run() noexcept;
+  /// After end_run(): runs what is still queued.
+  void drain();
+  /// After the end, on any thread: destroys, without calling them, the handlers that only wait in the
+  /// context. They may own what keeps the runtime's core alive.
+  void drop_handlers() noexcept;
   /// Calls `function` on this loop once the current turn is over.
   template <typename Function>
   void after_turn(Function function) {
@@ -171,18 +192,13 @@ class loop {
   void schedule_wake(timer_tick tick);
   void end_turn() noexcept;
   void post_turn() noexcept;
-  void drain();
-  bool quiescent() const noexcept;
 
   runtime_core& owner_;
   const std::size_t index_;
   std::shared_ptr<time_source> time_;
   time_point epoch_;
-  stack_pool stacks_;  // before the context: handlers may hold stacks until it is gone
-  boost::asio::io_context context_;
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  stack_pool stacks_;
   timer_wheel wheel_;
-  boost::asio::steady_timer wake_timer_;
   timer_tick wake_tick_ = never;
   const bool driven_;
   std::mt19937_64 random_;
@@ -204,10 +220,15 @@ class loop {
 
   std::mutex gate_;
   bool closed_ = false;
+
+  // Last, so that handlers destroyed with the context find all of the above.
+  loop_context context_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  boost::asio::steady_timer wake_timer_;
 };
 
-/// One run of braid's code on a loop: opened by each handler that Asio calls. When the outermost one ends, the ready
-/// queue is run until it is empty, then the turn-end hooks.
+/// One run of braid's code on a loop: opened by each handler that Asio calls. When the outermost one ends,
+/// the ready queue is run until it is empty, then the turn-end hooks.
 class turn {
  public:
   explicit turn(loop& owner) noexcept : loop_(owner) { ++loop_.turn_depth_; }

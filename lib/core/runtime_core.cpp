@@ -5,14 +5,18 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <random>
 
 namespace braid::core {
 namespace {
+
+constexpr auto report_interval = std::chrono::seconds(1);
 
 std::size_t usable_processors() noexcept {
   cpu_set_t set;
@@ -36,12 +40,21 @@ runtime_core::runtime_core(runtime_options options)
   const std::size_t count = options_.loops != 0 ? options_.loops : usable_processors();
   loops_.reserve(count);
   for (std::size_t i = 0; i < count; ++i) loops_.push_back(std::make_unique<loop>(*this, i));
-  for (auto& each : loops_) {
-    if (environment_.driver) {
-      environment_.driver->add(*each);
-    } else {
-      threads_.emplace_back([&each = *each] { each.run_thread(); });
-    }
+  if (environment_.driver) {
+    for (auto& each : loops_) environment_.driver->add(*each);
+  } else {
+    run_loops();
+  }
+}
+
+void runtime_core::run_loops() {
+  try {
+    threads_.reserve(loops_.size());
+    for (auto& each : loops_) threads_.emplace_back([&each = *each] { each.run_thread(); });
+  } catch (...) {  // no more threads could be had
+    for (auto& each : loops_) each->end_run();
+    for (auto& thread : threads_) thread.join();
+    throw;
   }
 }
 
@@ -69,59 +82,92 @@ void runtime_core::finish() noexcept {
     std::abort();
   }
   begin_stop();
-  for (auto& each : loops_) wait_for(*each);
-  for (auto& thread : threads_) thread.join();
   if (environment_.driver) {
-    for (auto& each : loops_) environment_.driver->remove(*each);
+    close_driven_loops();
+  } else {
+    close_loops();
   }
+  for (auto& each : loops_) each->drop_handlers();
 }
 
-// The loops are closed one after the other. What a loop that is still open posts to a closed one is refused there.
-void runtime_core::wait_for(loop& stopping) noexcept {
-  if (environment_.driver) {
-    environment_.driver->drive_until([&] { return stopping.close_if_quiescent(); });
-    return;
+// No loop is closed before all have come to rest: what still lives on one may need another.
+void runtime_core::close_loops() noexcept {
+  next_report_ = clock::now() + report_interval;
+  for (bool at_rest = false; !at_rest;) {
+    at_rest = true;
+    for (auto& each : loops_) at_rest = wait_for(*each, &loop::quiescent) && at_rest;
   }
-  struct progress {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool asked = false;
-    bool closed = false;
-  } state;
+  for (auto& each : loops_) wait_for(*each, &loop::close_if_quiescent);
+  for (auto& each : loops_) each->end_run();
+  for (auto& thread : threads_) thread.join();
+}
+
+void runtime_core::close_driven_loops() noexcept {
+  environment_.driver->drive_until([this] {
+    return std::ranges::all_of(loops_, [](auto& each) { return each->quiescent(); }) &&
+           std::ranges::all_of(loops_, [](auto& each) { return each->close_if_quiescent(); });
+  });
+  for (auto& each : loops_) environment_.driver->remove(*each);
+}
+
+// Returns whether the first answer was yes.
+bool runtime_core::wait_for(loop& stopping, question wanted) noexcept {
   using namespace std::chrono_literals;
-  auto next_report = std::chrono::steady_clock::now() + 1s;
+  if (ask(stopping, wanted)) return true;
   auto pause = 1ms;
-  for (;;) {
-    const bool report = std::chrono::steady_clock::now() >= next_report;
-    if (report) next_report += 1s;
-    state.asked = false;
-    stopping.post([&] {
-      if (report) name_live(stopping);
-      stopping.after_turn([&] {
-        const bool closed = stopping.close_if_quiescent();
-        if (closed) stopping.end_run();
-        const std::lock_guard lock(state.mutex);
-        state.asked = true;
-        state.closed = closed;
-        state.changed.notify_one();
-      });
-    });
-    std::unique_lock lock(state.mutex);
-    state.changed.wait(lock, [&] { return state.asked; });
-    if (state.closed) return;
-    lock.unlock();
+  do {
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::milliseconds(50));
+  } while (!ask(stopping, wanted));
+  return false;
+}
+
+bool runtime_core::ask(loop& stopping, question wanted) noexcept {
+  struct {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool known = false;
+    bool yes = false;
+  } answer;
+  const bool report = report_is_due();
+  stopping.post([&] {
+    if (report) name_live(stopping);
+    stopping.after_turn([&] {
+      const bool yes = (stopping.*wanted)();
+      const std::lock_guard lock(answer.mutex);
+      answer.known = true;
+      answer.yes = yes;
+      answer.changed.notify_one();
+    });
+  });
+  std::unique_lock lock(answer.mutex);
+  while (!answer.changed.wait_until(lock, next_report_, [&] { return answer.known; })) {
+    if (report_is_due()) {
+      log_.log(log_level::warning,
+               fmt::format("stopping loop {} does not answer: something blocks its thread", stopping.index()),
+               {});
+    }
   }
+  return answer.yes;
+}
+
+bool runtime_core::report_is_due() noexcept {
+  const auto now = clock::now();
+  if (now < next_report_) return false;
+  next_report_ = now + report_interval;
+  return true;
 }
 
 void runtime_core::name_live(loop& stopping) noexcept {
   std::vector<std::string> names;
   stopping.describe_live(names);
   const std::size_t count = names.size();
+  if (count == 0) names.emplace_back("connections that are still open");
   if (names.size() > 10) names.resize(10);
   log_.log(log_level::warning,
-           fmt::format("stopping loop {} waits for {}: {}", stopping.index(), count, fmt::join(names, ", ")), {});
+           fmt::format("stopping loop {} waits for {} calls and coroutines: {}", stopping.index(), count,
+                       fmt::join(names, ", ")),
+           {});
 }
 
 }  // namespace braid::core

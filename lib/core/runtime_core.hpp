@@ -12,8 +12,8 @@
 
 namespace braid::core {
 
-/// What a runtime is made of. Channels and handles share it, so that they may outlive the runtime; the loops' threads
-/// do not.
+/// What a runtime is made of. Channels and handles share it, so that they may outlive the runtime; the loops'
+/// threads do not.
 class runtime_core : public std::enable_shared_from_this<runtime_core> {
  public:
   explicit runtime_core(runtime_options options);
@@ -33,11 +33,20 @@ class runtime_core : public std::enable_shared_from_this<runtime_core> {
   loop& home() noexcept;
 
   void begin_stop() noexcept;
+  /// Whether begin_stop() was called; on any thread.
+  bool stop_begun() const noexcept { return stop_begun_.load(std::memory_order_relaxed); }
   /// Waits until nothing is left and joins the threads.
   void finish() noexcept;
 
  private:
-  void wait_for(loop& stopping) noexcept;
+  using question = bool (loop::*)() noexcept;
+
+  void run_loops();
+  void close_loops() noexcept;
+  void close_driven_loops() noexcept;
+  bool wait_for(loop& stopping, question wanted) noexcept;
+  bool ask(loop& stopping, question wanted) noexcept;
+  bool report_is_due() noexcept;
   void name_live(loop& stopping) noexcept;
 
   runtime_options options_;
@@ -47,6 +56,7 @@ class runtime_core : public std::enable_shared_from_this<runtime_core> {
   std::vector<std::unique_ptr<loop>> loops_;
   std::vector<std::thread> threads_;
   std::atomic<bool> stop_begun_{false};
+  clock::time_point next_report_{};
 };
 
 }  // namespace braid::core

@@ -10,12 +10,17 @@ class sleep final : public detail::await_base {
  public:
   sleep(std::chrono::nanoseconds duration, const yield_context& yield)
       : await_base(yield), timer_(*this), cancelled_(!may_start()) {
-    if (cancelled_) return;
+    if (cancelled_) {
+      refuse();
+      return;
+    }
+    if (duration.count() <= 0) return;
     core::loop& home = yield.owner().home();
     home.arm(timer_, home.after(duration));
     slot().assign([this](boost::asio::cancellation_type) {
+      if (!timer_.cancel()) return;
       cancelled_ = true;
-      if (timer_.cancel()) completed();
+      completed();
     });
     wait(false);
   }
@@ -35,8 +40,7 @@ class sleep final : public detail::await_base {
 }  // namespace
 
 void sleep_for(std::chrono::nanoseconds duration, yield_context yield) {
-  bool cancelled = false;
-  if (duration.count() > 0) cancelled = sleep(duration, yield).cancelled();
+  const bool cancelled = sleep(duration, yield).cancelled();
   detail::deliver_error(cancelled ? error_code(boost::asio::error::operation_aborted) : error_code(), yield);
 }
 
@@ -46,7 +50,12 @@ struct shield::state : core::timer_node {
       : timer_node(&state::expired),
         owner(shielded),
         outer(shielded.exchange_node(node)),
-        outer_deadline(shielded.exchange_deadline(end)) {}
+        outer_deadline(shielded.exchange_deadline(end)) {
+    if (&outer == &owner.own_node()) return;
+    // Inside another shield, which then bounds this one too.
+    if (outer_deadline < end) owner.exchange_deadline(outer_deadline);
+    node.attach(outer);
+  }
   ~state() {
     owner.exchange_deadline(outer_deadline);
     owner.exchange_node(outer);
@@ -61,14 +70,17 @@ struct shield::state : core::timer_node {
   core::time_point outer_deadline;
 };
 
-shield::shield(yield_context yield, std::chrono::nanoseconds limit)
-    : state_(std::make_unique<state>(yield.owner(), yield.owner().home().after(limit))) {
+shield::shield(yield_context yield, std::chrono::nanoseconds limit) {
+  if (!yield.owner().is_running()) detail::throw_outside_coroutine();
+  state_ = std::make_unique<state>(yield.owner(), yield.owner().home().after(limit));
   yield.owner().home().arm(*state_, yield.owner().deadline());
 }
 
 shield::~shield() = default;
 
-yield_context::executor_type yield_context::get_executor() const noexcept { return owner_->home().executor(); }
+yield_context::executor_type yield_context::get_executor() const noexcept {
+  return owner_->home().executor();
+}
 cancel_cause yield_context::cancelled() const noexcept { return owner_->own_node().cause(); }
 std::chrono::steady_clock::time_point yield_context::deadline() const noexcept { return owner_->deadline(); }
 std::chrono::steady_clock::time_point yield_context::now() const noexcept { return owner_->home().now(); }
