@@ -54,7 +54,7 @@ struct channel_options {
 /// connection closed by the server 1014, a reset 104; see error.hpp.
 class channel : public channel_base {
  public:
-  explicit channel(runtime& rt) noexcept;
+  explicit channel(const runtime& rt) noexcept;
   ~channel() override;
 
   /// Names the server: "host:port", "1.2.3.4:port", "[v6]:port". Throws a system_error whose text names what is wrong.

@@ -15,22 +15,26 @@
 #include <google/protobuf/message.h>
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 namespace braid {
 
-namespace client {
-class call;
-class sub_call_record;
+namespace combo {
+class combo_run;
 class call_group_state;
-}  // namespace client
+}  // namespace combo
+
+struct finished_sub_call;
 
 /// One call on a combo channel, as the combo's coroutine sees it. Valid until run() returns.
 class combo_call {
  public:
-  explicit combo_call(client::call& of) noexcept : call_(of) {}
+  explicit combo_call(combo::combo_run& of) noexcept : run_(of) {}
 
   const google::protobuf::MethodDescriptor& method() const noexcept;
   const google::protobuf::Message& request() const noexcept;
@@ -47,14 +51,14 @@ class combo_call {
   void fail(const error_code& code, std::string_view text);
   /// Ends the call as `result` says, with a text for the controller.
   void finish(const outcome& result, std::string_view text);
-  /// Copies up how a sub call ended: code, text, remote side, and on success response and attachment.
-  void finish_as(std::size_t sub_index);
+  /// Ends the call as a sub call ended: with its code, text and remote side, its response and its attachment.
+  void finish_as(const finished_sub_call& sub);
 
   /// For the library's own layers.
-  client::call& state() noexcept { return call_; }
+  combo::combo_run& state() const noexcept { return run_; }
 
  private:
-  client::call& call_;
+  combo::combo_run& run_;
 };
 
 /// What a sub call sends and where its answer goes. Everything unset is the parent's.
@@ -83,11 +87,11 @@ struct finished_sub_call {
 /// has ended and returns it, or null when all have been returned. Once the combo call itself is cancelled (its
 /// deadline included), next() waits for all of them and then returns them in the order of their indices.
 ///
-/// Object lifetimes: a local variable of the combo's coroutine. Leaving its scope cancels what is left and joins it:
-/// no sub call lives on.
+/// Object lifetimes: a local variable of the combo's coroutine, one for each call. Leaving its scope cancels what is
+/// left; the combo call ends only when that has ended too: no sub call lives on.
 class call_group {
  public:
-  /// `count`: how many sub calls the user's controller shows; indices are below it.
+  /// For `parent`'s call. `count`: how many sub calls the user's controller shows; indices are below it.
   call_group(combo_call& parent, std::size_t count);
   call_group(const call_group&) = delete;
   call_group& operator=(const call_group&) = delete;
@@ -110,7 +114,7 @@ class call_group {
   std::size_t running() const noexcept;
 
  private:
-  std::unique_ptr<client::call_group_state> state_;
+  std::shared_ptr<combo::call_group_state> state_;
 };
 
 /// The base of a user's own combo channel.
@@ -136,12 +140,25 @@ class combo_channel : public channel_base {
   };
 
   /// `timeout`: as channel_options::timeout.
-  combo_channel(runtime& rt, std::shared_ptr<behaviour> behaviour,
+  combo_channel(const runtime& rt, std::shared_ptr<behaviour> behaviour,
                 std::chrono::nanoseconds timeout = std::chrono::milliseconds(500));
+  /// From a function or a lambda.
+  template <std::invocable<combo_call&, yield_context> Function>
+  combo_channel(const runtime& rt, Function function,
+                std::chrono::nanoseconds timeout = std::chrono::milliseconds(500))
+      : combo_channel(rt, std::make_shared<function_behaviour<Function>>(std::move(function)), timeout) {}
   ~combo_channel() override;
 
-  bool usable() const noexcept override;
-  int capacity() const noexcept override;
+ private:
+  template <typename Function>
+  class function_behaviour final : public behaviour {
+   public:
+    explicit function_behaviour(Function function) : function_(std::move(function)) {}
+    void run(combo_call& call, yield_context yield) override { function_(call, yield); }
+
+   private:
+    Function function_;
+  };
 };
 
 }  // namespace braid

@@ -15,38 +15,58 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace braid {
+
+namespace combo {
+class parallel_target;
+}
 
 /// What a call_mapper makes of one sub channel: a sub call, nothing, or an error.
 class sub_call {
  public:
-  /// A call of `method` with messages that outlive the parent call. A borrowed response must lie inside the response
-  /// given to the mapper.
-  sub_call(const google::protobuf::MethodDescriptor* method, const google::protobuf::Message* request,
-           google::protobuf::Message* response) noexcept;
-  /// A call with messages that it owns.
-  sub_call(const google::protobuf::MethodDescriptor* method, std::unique_ptr<google::protobuf::Message> request,
-           std::unique_ptr<google::protobuf::Message> response) noexcept;
-  /// An owned request; the response is a new message of the method's type.
-  sub_call(const google::protobuf::MethodDescriptor* method,
-           std::unique_ptr<google::protobuf::Message> request) noexcept;
+  /// A call with messages that outlive the parent call. A borrowed response must lie inside the response given to the
+  /// mapper; null: a new message. A null request: the parent's.
+  sub_call(const google::protobuf::MethodDescriptor& method, const google::protobuf::Message* request,
+           google::protobuf::Message* response = nullptr) noexcept {
+    request_.method = &method;
+    request_.request = request;
+    request_.response = response;
+  }
+  /// A call with messages that it owns; a null response: a new message.
+  sub_call(const google::protobuf::MethodDescriptor& method, std::unique_ptr<google::protobuf::Message> request,
+           std::unique_ptr<google::protobuf::Message> response = nullptr) noexcept {
+    request_.method = &method;
+    request_.owned_request = std::move(request);
+    request_.owned_response = std::move(response);
+  }
 
   /// The call cannot be mapped: the parent call fails at once with errc::bad_request and sends nothing.
-  static sub_call bad() noexcept;
+  static sub_call bad() noexcept { return sub_call(kind::bad); }
   /// This sub channel is not needed: sub(i) will be null, and it is not counted.
-  static sub_call skip() noexcept;
+  static sub_call skip() noexcept { return sub_call(kind::skip); }
 
   bool is_bad() const noexcept { return kind_ == kind::bad; }
   bool is_skip() const noexcept { return kind_ == kind::skip; }
 
-  /// The parent's metadata for this sub call, copied when it is written.
-  sub_call& set_control(std::function<void(controller&)> prepare);
-  /// An earlier end than the parent's.
-  sub_call& set_deadline(std::chrono::steady_clock::time_point deadline) noexcept;
+  /// Changes the sub call's controller before it starts: metadata (shared with the parent's until it is written), a
+  /// timeout that ends it before the parent.
+  sub_call& prepare(std::function<void(controller&)> change) {
+    prepare_ = std::move(change);
+    return *this;
+  }
+  /// An end before the parent's.
+  sub_call& set_deadline(std::chrono::steady_clock::time_point deadline) noexcept {
+    request_.deadline = deadline;
+    return *this;
+  }
+
+  /// For the library's own layers.
+  sub_call_request& request() noexcept { return request_; }
+  const std::function<void(controller&)>& preparation() const noexcept { return prepare_; }
 
  private:
-  friend class parallel_plan;
   enum class kind : unsigned char { call, bad, skip };
   explicit sub_call(kind of) noexcept : kind_(of) {}
 
@@ -101,7 +121,7 @@ struct parallel_channel_options {
 /// Thread safety: calls may be started from any thread; channels must not be added while calls run.
 class parallel_channel : public channel_base {
  public:
-  explicit parallel_channel(runtime& rt, parallel_channel_options options = {});
+  explicit parallel_channel(const runtime& rt, parallel_channel_options options = {});
   ~parallel_channel() override;
 
   /// Adds a channel; the same one may be added many times, and any kind of channel. The pointer form borrows: the
@@ -111,14 +131,13 @@ class parallel_channel : public channel_base {
   void add_channel(channel_base* channel, std::shared_ptr<call_mapper> mapper = nullptr,
                    std::shared_ptr<response_merger> merger = nullptr);
 
+  /// How many channels were added.
   std::size_t channel_count() const noexcept;
 
-  bool usable() const noexcept override;
-  int capacity() const noexcept override;
-
  private:
-  class core;
-  std::shared_ptr<core> core_;
+  explicit parallel_channel(std::shared_ptr<combo::parallel_target> target) noexcept;
+
+  std::shared_ptr<combo::parallel_target> parallel_;
 };
 
 }  // namespace braid

@@ -115,7 +115,7 @@ struct stop_options {
 /// Thread safety: services are added and the server started from one thread; stop() and the rest from any.
 class server {
  public:
-  explicit server(runtime& rt, server_options options = {});
+  explicit server(const runtime& rt, server_options options = {});
   server(const server&) = delete;
   server& operator=(const server&) = delete;
   ~server();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <utility>
 
 namespace braid::client {
 
@@ -60,7 +61,7 @@ bool call::cancel_as_finished(cancel_cause cause) noexcept {
 
 void call::on_cancel(cancel_cause) noexcept {
   if (settled_) return;
-  if (combo_) {
+  if (runner_) {
     home_.at_turn_end(overdue_);
   } else {
     settle_cancelled();
@@ -82,6 +83,8 @@ void call::settle(const outcome& result, std::string_view text) noexcept {
   }
   settled_ = true;
   timer_.cancel();
+  overdue_.unschedule();
+  if (auto* const runner = std::exchange(runner_, nullptr)) runner->call_settled();
   detach();
   control_.result_ = result;
   control_.error_ = result.code;

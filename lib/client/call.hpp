@@ -26,6 +26,16 @@ class call_listener {
   ~call_listener() = default;
 };
 
+/// A combo's coroutine, which runs for a call and may have to go on without it.
+class call_runner {
+ public:
+  /// The call is settled and about to go; what the runner still does for it is dropped.
+  virtual void call_settled() noexcept = 0;
+
+ protected:
+  ~call_runner() = default;
+};
+
 /// One call: a node of the cancellation tree with a method, messages, a deadline and, at the end, an outcome.
 ///
 /// What runs it (an attempt on a connection, a combo's coroutine) hangs below it in the tree and settles it.
@@ -69,8 +79,12 @@ class call final : public cancel_node {
   /// The sub call of a parallel call that has what it needs: its code will be 1006 rather than 125.
   bool cancel_as_finished(cancel_cause cause) noexcept;
 
-  /// A combo's coroutine runs for this call: a cancelled call then waits for it until the end of the turn.
-  void set_combo(bool runs) noexcept { combo_ = runs; }
+  /// A combo's coroutine runs for this call: when the call is cancelled, it waits for it until the end of the turn.
+  void set_runner(call_runner& runner) noexcept { runner_ = &runner; }
+
+  /// Whether the request may be used until the call has ended; else only until its start returns.
+  bool request_lives() const noexcept { return request_lives_; }
+  void set_request_lives(bool lives) noexcept { request_lives_ = lives; }
 
   // What an attempt notes on the controller.
   void note_attempt(const endpoint& to) noexcept {
@@ -79,7 +93,8 @@ class call final : public cancel_node {
   }
   /// Makes the controller show how a sub call ended.
   void copy_up(const controller& sub);
-  void set_partial_path(int attempts) noexcept { control_.attempts_ = attempts; }
+  /// The attempts of a combo's most expensive path.
+  void set_path_attempts(int attempts) noexcept { control_.attempts_ = attempts; }
   void set_sub_calls(std::unique_ptr<sub_calls> subs) noexcept;
 
  private:
@@ -107,11 +122,12 @@ class call final : public cancel_node {
   core::time_point deadline_ = core::time_point::max();
   deadline_timer timer_{*this};
   overdue_hook overdue_{*this};
+  call_runner* runner_ = nullptr;
   call* payload_source_ = nullptr;
   buffer payload_;
   bool has_payload_ = false;
   bool settled_ = false;
-  bool combo_ = false;
+  bool request_lives_ = true;
   bool finished_by_sibling_ = false;
 };
 

@@ -90,7 +90,7 @@ error_code parse_server(std::string_view address, endpoint& server, std::string&
 }  // namespace
 }  // namespace client
 
-channel::channel(runtime& rt) noexcept
+channel::channel(const runtime& rt) noexcept
     : channel_base(std::make_shared<client::no_server>(rt.core())), runtime_(rt.core()) {}
 
 channel::~channel() = default;

@@ -108,8 +108,9 @@ void channel_base::start_call(controller* control, const google::protobuf::Metho
                               std::shared_ptr<detail::cancel_handle> cancel) {
   const call_request wanted{&method, &request, &response, control};
   if (core::loop* const here = target_->runtime().current()) {
-    client::async_root_call::create(*here, wanted, completion, std::move(cancel))
-        ->begin(target_, core::time_point::max());
+    auto* const started = client::async_root_call::create(*here, wanted, completion, std::move(cancel));
+    started->set_request_borrowed();
+    started->begin(target_, core::time_point::max());
   } else {
     client::start_elsewhere(target_, wanted, client::request_lifetime::initiation, completion, std::move(cancel));
   }

@@ -25,6 +25,7 @@ void root_call::copy_request() {
   request_copy_.reset(call_.request().New());
   request_copy_->CopyFrom(call_.request());
   call_.replace_request(*request_copy_);
+  call_.set_request_lives(true);
 }
 
 void root_call::begin(const std::shared_ptr<call_target>& target, core::time_point latest) noexcept {

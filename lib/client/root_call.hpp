@@ -30,6 +30,8 @@ class root_call : public call_listener, private core::live_node {
   root_call(const root_call&) = delete;
   root_call& operator=(const root_call&) = delete;
 
+  /// The caller's request may be gone once the initiating function has returned.
+  void set_request_borrowed() noexcept { call_.set_request_lives(control_.request_outlives_call()); }
   /// Starts it, on its loop. `latest`: what the caller's own deadline leaves.
   void begin(const std::shared_ptr<call_target>& target, core::time_point latest) noexcept;
   /// Keeps a copy of the request, since the caller's will be gone when the call starts.

@@ -4,7 +4,6 @@
 /// Runs whole runtimes in one thread, in virtual time, over a simulated network: the same seed, the same run.
 
 #include <braid/config.hpp>
-
 #include <braid/endpoint.hpp>
 #include <braid/runtime.hpp>
 
@@ -68,9 +67,10 @@ class network_faults {
   virtual void set_default(const link_faults& faults) = 0;
   /// Sets the faults of connections to `server`, also of those that exist.
   virtual void set(const endpoint& server, const link_faults& faults) = 0;
-  /// Called at each attempt to connect with the server, the number of earlier attempts to reach it, and the faults set
-  /// for it; what it returns holds for this connection until the next set(). Null: none.
-  using chooser = std::function<link_faults(const endpoint& server, std::size_t nth, const link_faults& faults)>;
+  /// Called at each attempt to connect with the server, the number of earlier attempts to reach it, and the
+  /// faults set for it; what it returns holds for this connection until the next set(). Null: none.
+  using chooser =
+      std::function<link_faults(const endpoint& server, std::size_t nth, const link_faults& faults)>;
   virtual void choose_with(chooser function) = 0;
   /// Resets every connection to `server` now; bytes on the way are lost.
   virtual void break_connections(const endpoint& server) = 0;
@@ -109,9 +109,9 @@ enum class loop_order {
 
 /// Drives runtimes in the calling thread.
 ///
-/// What it does: a runtime made with node_options() has no thread. Its loop runs inside run_for(), run_until() and
-/// run_until_idle(), and while the runtime is destroyed. When no loop has anything left to run, the clock jumps to the
-/// next timer. Connections go through a network in memory, names through a table.
+/// What it does: a runtime made with node_options() has no thread. Its loop runs inside run_for(),
+/// run_until() and run_until_idle(), and while the runtime is destroyed. When no loop has anything left to
+/// run, the clock jumps to the next timer. Connections go through a network in memory, names through a table.
 ///
 /// Object lifetimes: runtimes may outlive the simulation object.
 ///
@@ -144,8 +144,8 @@ class simulation {
 
   /// Runs for `length` of virtual time, and at its end what is due then.
   void run_for(duration length);
-  /// Runs until `done` returns true; it is asked before anything runs and after each round. False: nothing is left that
-  /// could run, or virtual time `within` has passed.
+  /// Runs until `done` returns true; it is asked before anything runs and after each round. False: nothing is
+  /// left that could run, or virtual time `within` has passed.
   bool run_until(const std::function<bool()>& done, duration within = std::chrono::hours(24));
   /// Runs until nothing is left to run and no timer is armed. False: virtual time `within` has passed first.
   bool run_until_idle(duration within = std::chrono::hours(24));
@@ -157,6 +157,7 @@ class simulation {
  private:
   class driver;
   std::shared_ptr<driver> driver_;
+  std::shared_ptr<core::environment> environment_;
 };
 
 }  // namespace braid::testing
