@@ -4,14 +4,22 @@ namespace braid {
 
 std::string_view to_string(cancel_cause cause) noexcept {
   switch (cause) {
-    case cancel_cause::none: return "none";
-    case cancel_cause::deadline: return "deadline";
-    case cancel_cause::user: return "user";
-    case cancel_cause::fail_limit: return "fail_limit";
-    case cancel_cause::success_limit: return "success_limit";
-    case cancel_cause::sibling_won: return "sibling_won";
-    case cancel_cause::peer_gone: return "peer_gone";
-    case cancel_cause::shutdown: return "shutdown";
+    case cancel_cause::none:
+      return "none";
+    case cancel_cause::deadline:
+      return "deadline";
+    case cancel_cause::user:
+      return "user";
+    case cancel_cause::fail_limit:
+      return "fail_limit";
+    case cancel_cause::success_limit:
+      return "success_limit";
+    case cancel_cause::sibling_won:
+      return "sibling_won";
+    case cancel_cause::peer_gone:
+      return "peer_gone";
+    case cancel_cause::shutdown:
+      return "shutdown";
   }
   return "unknown";
 }
@@ -31,17 +39,24 @@ void cancel_node::detach_children() noexcept { children_.clear(); }
 bool cancel_node::cancel(cancel_cause cause) noexcept {
   if (cancelled() || cause == cancel_cause::none) return false;
   cause_ = cause;
-  // A child may leave the tree while it is being cancelled, so each is taken from a list of those not yet reached.
-  children not_reached;
-  not_reached.splice(not_reached.end(), children_);
-  while (!not_reached.empty()) {
-    cancel_node& child = not_reached.front();
-    not_reached.pop_front();
-    children_.push_back(child);
-    child.cancel(cause);
-  }
-  on_cancel(cause);  // last: it may destroy this node
+  if (!children_.empty()) cancel_children();
+  on_cancel(cause_);  // last: it may destroy this node
   return true;
+}
+
+// Nodes may leave the list and join it while it is walked, so each child reached moves behind a mark; what
+// joins from now on lands there too and is cancelled by attach().
+void cancel_node::cancel_children() noexcept {
+  struct walk_mark final : cancel_node {
+    void on_cancel(cancel_cause) noexcept override {}
+  } mark;
+  children_.push_back(mark);
+  while (!mark.is_root() && &children_.front() != &mark) {
+    cancel_node& child = children_.front();
+    children_.pop_front();
+    children_.push_back(child);
+    child.cancel(cause_);
+  }
 }
 
 }  // namespace braid
