@@ -47,7 +47,7 @@ class line_mapper : public braid::call_mapper {
     auto part = std::make_unique<lines::NumberRequest>();
     part->set_text(share.text.data(), share.text.size());
     part->set_first_line(share.first_line);
-    return {&method, std::move(part)};
+    return {method, std::move(part)};
   }
 };
 

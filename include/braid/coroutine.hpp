@@ -271,8 +271,12 @@ class boost::asio::async_result<braid::yield_context, void(Args...)> {
   using handler_type = braid::detail::await_handler<std::decay_t<Args>...>;
 
  public:
+  using return_type =
+      decltype(traits::take(std::declval<frame_type&>(), std::declval<const braid::yield_context&>()));
+
   template <typename Initiation, typename... InitArgs>
-  static auto initiate(Initiation&& initiation, const braid::yield_context& yield, InitArgs&&... args) {
+  static return_type initiate(Initiation&& initiation, const braid::yield_context& yield,
+                              InitArgs&&... args) {
     frame_type frame(yield);
     if (traits::has_error && !frame.may_start()) {
       frame.refuse();

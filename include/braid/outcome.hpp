@@ -30,7 +30,11 @@ struct outcome {
 
   bool succeeded() const noexcept { return !code; }
 
-  static outcome success(bool partial = false) noexcept { return {.partial = partial}; }
+  static outcome success(bool partial = false) noexcept {
+    outcome result;
+    result.partial = partial;
+    return result;
+  }
   /// Of a node that `cause` cancelled: errc::timed_out for a deadline, else `operation_aborted`.
   static outcome cancelled(cancel_cause cause) noexcept;
   /// Of this process; retryable as the table of the retry rules says.

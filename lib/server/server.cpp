@@ -16,7 +16,7 @@ namespace {
 
 }  // namespace
 
-server::server(runtime& rt, server_options options)
+server::server(const runtime& rt, server_options options)
     : core_(std::make_shared<server_side::server_core>(rt.core(), options)) {}
 
 server::~server() {

@@ -54,8 +54,8 @@ class client {
   void open_channels(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
       auto& channel = channels_.emplace_back(std::make_shared<braid::channel>(runtime_));
-      channel->init(args_.host + ":" + std::to_string(args_.port),
-                    {.timeout = timeout(), .connection_group = "c" + std::to_string(channels_.size() - 1)});
+      channel->init(fmt::format("{}:{}", args_.host, args_.port),
+                    {.timeout = timeout(), .connection_group = fmt::format("c{}", channels_.size() - 1)});
     }
   }
 

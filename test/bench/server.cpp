@@ -53,6 +53,6 @@ int main(int argc, char** argv) {
   braid::runtime rt({.loops = args.threads});
   braid::server server(rt);
   server.add_service(std::make_unique<echo_service>(rt));
-  server.start(args.host + ":" + std::to_string(args.port));
+  server.start(fmt::format("{}:{}", args.host, args.port));
   bench::serve_until_term();
 }
