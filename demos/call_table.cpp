@@ -31,7 +31,7 @@ void print_call(std::string_view index, std::string_view peer, const braid::cont
 }  // namespace
 
 void print_call_table(const braid::controller& control) {
-  print_row("sub", "peer", "code", "latency", "");
+  print_row("sub", "peer", "code", "latency", "meaning");
   for (std::size_t i = 0; i < control.sub_count(); ++i) {
     const auto index = fmt::format("{}", i);
     if (const auto* sub = control.sub(i)) {

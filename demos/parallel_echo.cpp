@@ -186,7 +186,7 @@ void call_all(client& caller, std::string_view text, const settings& wanted) {
 }
 
 void call_with_fail_limit(client& caller) {
-  say("\n2. The same with server {} killed, and fail_limit 1\n", victim);
+  say("\n2. The same again, with fail_limit 1\n");
   numbering result;
   caller.call("fail_limit 1", 1, result);
   demo::print_call_table(result.control);
@@ -197,7 +197,7 @@ void call_with_fail_limit(client& caller) {
 }
 
 void call_without_fail_limit(client& caller, std::string_view text) {
-  say("\n3. The same without fail_limit\n");
+  say("\n3. The same again, without fail_limit\n");
   numbering result;
   caller.call("no fail_limit", std::nullopt, result);
   demo::print_call_table(result.control);
@@ -229,6 +229,7 @@ void run(const settings& wanted) {
   client caller(all, text, wanted.timeout);
   call_all(caller, text, wanted);
   all[victim].kill();  // returns when it is gone
+  say("\nserver {} is killed\n", victim);
   call_with_fail_limit(caller);
   call_without_fail_limit(caller, text);
 }
