@@ -46,6 +46,7 @@ void call_group_state::launch(std::size_t index, const std::shared_ptr<client::c
   if (index >= members_.size() || members_[index].call)
     throw std::logic_error("braid: a sub call's index is out of range or used twice");
   controller& own = control(index);
+  const bool shared = shares_payload(request);
   auto& entry = subs_.make(index);
   entry.request = std::move(request.owned_request);
   entry.response = std::move(request.owned_response);
@@ -74,7 +75,7 @@ void call_group_state::launch(std::size_t index, const std::shared_ptr<client::c
   } else {
     sub.inherit_deadline(now, deadline);
   }
-  if (above && shares_payload(request)) sub.share_payload(*above);
+  if (above && shared) sub.share_payload(*above);
   sub.attach(parent_);
   if (!sub.settled() && deadline <= now) sub.cancel(cancel_cause::deadline);
   if (!sub.settled()) on->start(sub, on);
