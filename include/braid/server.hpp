@@ -120,7 +120,8 @@ class server {
   server& operator=(const server&) = delete;
   ~server();
 
-  /// Adds a generated service. Its methods may run `done` later, from any thread, once. Throws 22 when a service of
+  /// Adds a generated service. Its methods may run `done` later, from any thread, once; a method that throws must not
+  /// have handed it to anybody. Throws 22 when a service of
   /// that name exists or the server was started.
   void add_service(std::unique_ptr<google::protobuf::Service> service);
   /// The same for a service that outlives the server.

@@ -6,12 +6,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 
 namespace braid::server_side {
 namespace {
 
+constexpr std::size_t largest_body = 0x7fffffff;
 constexpr std::size_t inline_payload = 16 * 1024;  // larger messages are serialised apart and sent by reference
 
 void take_metadata(std::shared_ptr<metadata>& into, const wire::inbound_frame& frame) {
@@ -39,6 +41,15 @@ std::string unreadable(const wire::inbound_frame& frame) {
   return {};
 }
 
+/// Reads the payload; what is wrong with it, or nothing. Protobuf's own check would print what it finds.
+std::string parse(std::string_view payload, google::protobuf::Message& into) {
+  if (!into.ParsePartialFromArray(payload.data(), static_cast<int>(payload.size())))
+    return fmt::format("the request is no valid {}", into.GetTypeName());
+  if (!into.IsInitialized())
+    return fmt::format("the request lacks required fields: {}", into.InitializationErrorString());
+  return {};
+}
+
 core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point now, const server_options& options) {
   if (meta.request.timeout_ms) return now + std::chrono::milliseconds(*meta.request.timeout_ms);
   return options.default_timeout.count() > 0 ? core::saturating_add(now, options.default_timeout)
@@ -48,12 +59,11 @@ core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point now, c
 }  // namespace
 
 baidu_std_session::baidu_std_session(connection& owner, net::outbound_queue& out)
-    : owner_(owner), out_(out), reader_(owner.part().options().max_body_size) {}
+    : owner_(owner), out_(out), reader_(std::min(owner.part().options().max_body_size, largest_body)) {}
 
-bool baidu_std_session::on_read(std::size_t size) {
-  reader_.commit(size);
+bool baidu_std_session::take_requests() {
   const core::time_point now = owner_.part().home().now();
-  for (;;) {
+  while (owner_.takes_requests()) {
     switch (reader_.next(frame_)) {
       case wire::frame_reader::status::need_more: return true;
       case wire::frame_reader::status::frame: request(frame_, now); break;
@@ -61,6 +71,7 @@ bool baidu_std_session::on_read(std::size_t size) {
       case wire::frame_reader::status::broken: return false;
     }
   }
+  return true;
 }
 
 void baidu_std_session::request(const wire::inbound_frame& frame, core::time_point now) {
@@ -83,9 +94,8 @@ void baidu_std_session::request(const wire::inbound_frame& frame, core::time_poi
     return owner_.answer_error(id, errc::bad_request, why);
 
   message_pair messages = part.take_messages(*method);
-  if (!messages.request->ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size()))) {
-    owner_.answer_error(id, errc::bad_request,
-                        fmt::format("the request is no valid {}", messages.request->GetTypeName()));
+  if (const std::string why = parse(frame.payload, *messages.request); !why.empty()) {
+    owner_.answer_error(id, errc::bad_request, why);
     part.recycle(*method, std::move(messages));
     return;
   }
@@ -117,7 +127,12 @@ void baidu_std_session::write_answer(running_call& finished) {
   const std::size_t payload_size = message.ByteSizeLong();
   const std::size_t meta_size = wire::meta_size(meta_);
   const std::size_t body_size = meta_size + payload_size + carried.attachment.size();
-  if (body_size > 0x7fffffff) {
+  if (meta_size > wire::default_max_meta_size) {
+    return write_error(finished.id(), errc::bad_response,
+                       fmt::format("the response's metadata of {} bytes is over the protocol's limit of {}", meta_size,
+                                   wire::default_max_meta_size));
+  }
+  if (body_size > largest_body) {
     return write_error(finished.id(), errc::bad_response,
                        fmt::format("the response of {} bytes is over the protocol's limit of 2 GiB", body_size));
   }

@@ -3,6 +3,7 @@
 #include "server/loop_part.hpp"
 #include "server/running_call.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace braid::server_side {
@@ -22,22 +23,48 @@ void connection::on_read(std::size_t size) {
     close_when_done();
     return;
   }
-  if (!session_.on_read(size)) {
-    close(false);
+  session_.commit(size);
+  take_requests();
+}
+
+void connection::take_requests() noexcept {
+  const bool good = session_.take_requests();
+  if (closed_) return;
+  if (!good) {
+    part_.home().log().log(log_level::warning, "a client broke the protocol",
+                           {{"peer", remote().to_string()}, {"why", session_.what_broke()}});
+    close_after_flush();
     return;
   }
-  if (!closed_) watch_progress();
+  held_back_ = paused_;
+  watch_reading();
+}
+
+void connection::at_turn_end() noexcept {
+  if (held_back_ && !paused_) take_requests();
+  if (!closed_) flush();
 }
 
 void connection::answer(running_call& finished) noexcept {
   session_.write_answer(finished);
-  part_.home().at_turn_end(*this);
-  if (queue_.size() >= flush_threshold && !blocked_) flush();
+  answered();
 }
 
 void connection::answer_error(std::int64_t id, const error_code& code, std::string_view text) noexcept {
   session_.write_error(id, code, text);
+  answered();
+}
+
+void connection::answered() noexcept {
   part_.home().at_turn_end(*this);
+  const std::size_t limit = part_.options().max_unsent_bytes;
+  const std::size_t bearable = limit == 0 ? flush_threshold : std::min(flush_threshold, limit);
+  if (queue_.size() <= bearable) return;
+  if (blocked_) {
+    apply_backpressure();
+  } else {
+    flush();
+  }
 }
 
 void connection::call_ended() noexcept { --calls_; }
@@ -65,9 +92,9 @@ void connection::flush() noexcept {
     if (taken < wanted) blocked_ = true;
   }
   if (closed_) return;
-  if (progress) progress_.cancel();
   apply_backpressure();
-  watch_progress();
+  watch_sending(progress);
+  if (queue_.empty()) part_.all_sent();
   close_if_done();
 }
 
@@ -78,20 +105,32 @@ void connection::apply_backpressure() noexcept {
   if (!paused_ && queue_.size() > limit) {
     paused_ = true;
     transport_->pause_reading();
+    reading_.cancel();
   } else if (paused_ && queue_.size() <= limit / 2) {
     paused_ = false;
     transport_->resume_reading();
+    watch_reading();
+    if (held_back_) part_.home().at_turn_end(*this);
   }
 }
 
-// While a frame is incomplete or answers cannot leave, each stretch without a byte is bounded.
-void connection::watch_progress() noexcept {
+// Each stretch in which a frame is incomplete and no byte of it comes is bounded.
+void connection::watch_reading() noexcept {
   const auto limit = part_.options().progress_timeout;
-  const bool waiting = session_.mid_frame() || blocked_;
-  if (!waiting || limit.count() <= 0) {
-    progress_.cancel();
+  if (paused_ || limit.count() <= 0 || !session_.mid_frame()) {
+    reading_.cancel();
   } else {
-    part_.home().arm(progress_, part_.home().after(limit));
+    part_.home().arm(reading_, part_.home().after(limit));
+  }
+}
+
+// So is each in which answers cannot leave. More answers are no progress.
+void connection::watch_sending(bool progress) noexcept {
+  const auto limit = part_.options().progress_timeout;
+  if (!blocked_ || limit.count() <= 0) {
+    sending_.cancel();
+  } else if (progress || !sending_.armed()) {
+    part_.home().arm(sending_, part_.home().after(limit));
   }
 }
 
@@ -100,6 +139,7 @@ void connection::close_when_done() noexcept {
   read_ended_ = true;
   transport_->pause_reading();
   session_.drop_incomplete();
+  watch_reading();
   close_if_done();
 }
 
@@ -115,7 +155,8 @@ void connection::close_after_flush() noexcept {
 void connection::close(bool reset) noexcept {
   if (closed_) return;
   closed_ = true;
-  progress_.cancel();
+  reading_.cancel();
+  sending_.cancel();
   unschedule();
   transport_->close(reset);
   queue_.clear();

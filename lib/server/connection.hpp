@@ -31,6 +31,10 @@ class connection final : private net::transport_events, private core::turn_end_h
   const endpoint& remote() const noexcept { return transport_->remote(); }
   loop_part& part() const noexcept { return part_; }
 
+  /// False once it is closed, and while too many answers wait to be sent.
+  bool takes_requests() const noexcept { return !closed_ && !paused_; }
+  bool has_unsent() const noexcept { return !queue_.empty(); }
+
   void call_began() noexcept { ++calls_; }
   void call_ended() noexcept;
   void answer(running_call& finished) noexcept;
@@ -48,11 +52,14 @@ class connection final : private net::transport_events, private core::turn_end_h
   void on_read(std::size_t size) override;
   void on_writable() override;
   void on_broken(const error_code&) override { close(false); }
-  void at_turn_end() noexcept override { flush(); }
+  void at_turn_end() noexcept override;
 
+  void take_requests() noexcept;
+  void answered() noexcept;
   void flush() noexcept;
   void apply_backpressure() noexcept;
-  void watch_progress() noexcept;
+  void watch_reading() noexcept;
+  void watch_sending(bool progress) noexcept;
   void close_if_done() noexcept;
 
   struct progress_timer : core::timer_node {
@@ -65,10 +72,12 @@ class connection final : private net::transport_events, private core::turn_end_h
   std::shared_ptr<net::transport> transport_;
   net::outbound_queue queue_;
   baidu_std_session session_;
-  progress_timer progress_{*this};
+  progress_timer reading_{*this};  // armed while a frame is incomplete
+  progress_timer sending_{*this};  // armed while answers cannot leave
   std::size_t calls_ = 0;
   bool blocked_ = false;      // the transport takes no more until on_writable()
   bool paused_ = false;       // not read from, until the answers have gone
+  bool held_back_ = false;    // requests that were read wait for that too
   bool read_ended_ = false;   // the client sends no more
   bool closed_ = false;
 };

@@ -13,28 +13,25 @@ constexpr std::size_t largest_kept_message = 16 * 1024;
 
 }  // namespace
 
-loop_part::loop_part(core::loop& home, std::shared_ptr<const server_core> server)
-    : home_(home), server_(std::move(server)), messages_(server_->methods().size()) {}
+loop_part::loop_part(core::loop& home, std::shared_ptr<server_settings> server)
+    : home_(home), server_(std::move(server)), messages_(server_->methods.size()) {}
 
 loop_part::~loop_part() = default;
 
-const server_options& loop_part::options() const noexcept { return server_->options(); }
-const method_table& loop_part::methods() const noexcept { return server_->methods(); }
-
 void loop_part::add(std::shared_ptr<net::transport> accepted) {
   const std::size_t limit = options().max_connections;
-  const bool full = limit != 0 && server_->connection_count() >= limit;
-  if (stopping_ || home_.stopping() || full) {
+  const bool full = server_->connections.fetch_add(1, std::memory_order_relaxed) >= limit && limit != 0;
+  if (stopping() || full) {
+    server_->connections.fetch_sub(1, std::memory_order_relaxed);
     accepted->close(true);
     return;
   }
-  server_->connection_opened();
   connections_.push_back(std::make_unique<connection>(*this, std::move(accepted)));
   connections_.back()->start();
 }
 
 void loop_part::remove(connection& closed) noexcept {
-  server_->connection_closed();
+  server_->connections.fetch_sub(1, std::memory_order_relaxed);
   const auto found = std::find_if(connections_.begin(), connections_.end(),
                                   [&](const auto& each) { return each.get() == &closed; });
   closed_.push_back(std::move(*found));
@@ -49,7 +46,7 @@ void loop_part::remove(connection& closed) noexcept {
 
 void loop_part::at_turn_end() noexcept {
   closed_.clear();
-  if (stopping_ && calls_.empty()) finish_stop({});
+  if (over_ || (stopping_ && has_ended())) finish_stop();
 }
 
 message_pair loop_part::take_messages(const method_entry& method) {
@@ -74,33 +71,37 @@ void loop_part::recycle(const method_entry& method, message_pair messages) noexc
 }
 
 void loop_part::log_unanswered(const running_call& call) noexcept {
-  home_.log().log(log_level::warning, fmt::format("{} returned and never ran done", call.describe()), {});
+  home_.log().log(log_level::warning, fmt::format("{} returned and has not run done", call.describe()), {});
 }
 
 void loop_part::call_over() noexcept {
-  if (stopping_ && calls_.empty()) home_.at_turn_end(*this);
+  if (stopping_ && !over_) home_.at_turn_end(*this);
 }
 
 void loop_part::stop(const stop_options& how, std::function<void(std::vector<std::string>)> stopped) {
   stopped_.push_back(std::move(stopped));
-  if (!std::exchange(stopping_, true)) {
-    stop_options_ = how;
-    listeners_.clear();
-    home_.arm(stop_timer_, home_.after(how.grace));
-  }
   home_.at_turn_end(*this);
+  if (over_) return;
+  self_ = shared_from_this();
+  stopping_ = true;
+  const core::time_point end = home_.after(killing_ ? how.kill : how.grace);
+  kill_time_ = std::min<std::chrono::nanoseconds>(kill_time_, how.kill);
+  if (end < stop_end_) {
+    stop_end_ = end;
+    home_.arm(stop_timer_, end);
+  }
+  listeners_.clear();  // last: a listener may be all that keeps the server
 }
 
-void loop_part::stop_timer_fired() {
+void loop_part::stop_timer_fired() noexcept {
   if (!std::exchange(killing_, true)) {
-    home_.arm(stop_timer_, home_.after(stop_options_.kill));
+    stop_end_ = home_.after(kill_time_);
+    home_.arm(stop_timer_, stop_end_);
     cancel_calls();
-    home_.at_turn_end(*this);
-    return;
+  } else {
+    over_ = true;
   }
-  std::vector<std::string> left;
-  for (const running_call& each : calls_) left.push_back(each.describe());
-  finish_stop(std::move(left));
+  home_.at_turn_end(*this);
 }
 
 void loop_part::cancel_calls() noexcept {
@@ -110,18 +111,31 @@ void loop_part::cancel_calls() noexcept {
   }
 }
 
-void loop_part::finish_stop(std::vector<std::string> left) {
+/// Whether all calls have ended and their answers have gone.
+bool loop_part::has_ended() const noexcept {
+  return calls_.empty() &&
+         std::none_of(connections_.begin(), connections_.end(), [](const auto& each) { return each->has_unsent(); });
+}
+
+void loop_part::finish_stop() noexcept {
+  over_ = true;
   stop_timer_.cancel();
-  for (std::size_t i = connections_.size(); i-- != 0;) connections_[i]->close_after_flush();
+  std::vector<std::string> left;
+  for (const running_call& each : calls_) left.push_back(each.describe());
+  while (!connections_.empty()) connections_.back()->close_after_flush();
+  // Once this is released another thread may destroy it, so the loop must not know it any more.
+  unschedule();
+  closed_.clear();
+  const auto keep = std::move(self_);  // perhaps the last that holds this
   for (auto& each : std::exchange(stopped_, {})) each(left);
 }
 
 void loop_part::shut_down() noexcept {
+  const auto keep = shared_from_this();
   stopping_ = true;
   listeners_.clear();
   cancel_calls();
-  while (!connections_.empty()) connections_.back()->close_after_flush();
-  finish_stop({});
+  finish_stop();
 }
 
 }  // namespace braid::server_side

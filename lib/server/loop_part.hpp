@@ -7,11 +7,14 @@
 #include "server/connection.hpp"
 #include "server/method_table.hpp"
 #include "server/running_call.hpp"
+#include "server/server_settings.hpp"
 
 #include <boost/intrusive/list.hpp>
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -22,16 +25,19 @@ class server_core;
 /// What a server has on one loop: connections, running calls, listeners. Used on that loop only.
 class loop_part final : public std::enable_shared_from_this<loop_part>, private core::turn_end_hook {
  public:
-  loop_part(core::loop& home, std::shared_ptr<const server_core> server);
+  loop_part(core::loop& home, std::shared_ptr<server_settings> server);
   ~loop_part();
 
   core::loop& home() const noexcept { return home_; }
-  const server_options& options() const noexcept;
-  const method_table& methods() const noexcept;
+  const server_options& options() const noexcept { return server_->options; }
+  const method_table& methods() const noexcept { return server_->methods; }
 
   void add(std::shared_ptr<net::transport> accepted);
   void add(running_call& call) noexcept { calls_.push_back(call); }
-  void add(std::unique_ptr<net::listener> listener) { listeners_.push_back(std::move(listener)); }
+  /// `events` is who the listener reports to.
+  void add(std::unique_ptr<net::listener> listener, std::shared_ptr<server_core> events) {
+    listeners_.push_back({std::move(events), std::move(listener)});
+  }
   /// Removed at the end of the turn.
   void remove(connection& closed) noexcept;
 
@@ -40,9 +46,14 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   /// A call has been destroyed.
   void call_over() noexcept;
   void log_unanswered(const running_call& call) noexcept;
+  /// Held while a call is destroyed without the loop, which has ended.
+  std::mutex& after_the_end() noexcept { return after_the_end_; }
 
-  bool stopping() const noexcept { return stopping_; }
-  /// Stops; `stopped` is called once, on the loop, with the names of the handlers that did not end in time.
+  bool stopping() const noexcept { return stopping_ || home_.stopping(); }
+  /// A connection has sent all that it had.
+  void all_sent() noexcept { call_over(); }
+  /// Stops; `stopped` is called once, on the loop, with the names of the handlers that did not end in time. Of several
+  /// stops the shortest times count.
   void stop(const stop_options& how, std::function<void(std::vector<std::string>)> stopped);
   /// Ends connections and calls at once: the runtime stops.
   void shut_down() noexcept;
@@ -50,9 +61,14 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
  private:
   void at_turn_end() noexcept override;
   void cancel_calls() noexcept;
-  void stop_timer_fired();
-  bool has_running_calls() const noexcept { return !calls_.empty(); }
-  void finish_stop(std::vector<std::string> left);
+  void stop_timer_fired() noexcept;
+  bool has_ended() const noexcept;
+  void finish_stop() noexcept;
+
+  struct listening {
+    std::shared_ptr<server_core> events;
+    std::unique_ptr<net::listener> listener;
+  };
 
   struct stop_timer : core::timer_node {
     explicit stop_timer(loop_part& of) noexcept : timer_node(&stop_timer::fire), owner(of) {}
@@ -63,31 +79,40 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   static constexpr std::size_t kept_messages = 256;  // for each method
 
   core::loop& home_;
-  std::shared_ptr<const server_core> server_;
-  std::vector<std::unique_ptr<net::listener>> listeners_;
+  std::shared_ptr<server_settings> server_;
+  std::vector<listening> listeners_;
   std::vector<std::unique_ptr<connection>> connections_;
   std::vector<std::unique_ptr<connection>> closed_;
   boost::intrusive::list<running_call, boost::intrusive::constant_time_size<false>> calls_;
   std::vector<std::vector<message_pair>> messages_;  // by the method's index
 
   bool stopping_ = false;
-  bool killing_ = false;
-  stop_options stop_options_;
+  bool killing_ = false;     // running calls were cancelled
+  bool over_ = false;        // nothing is waited for any more
+  core::time_point stop_end_ = core::time_point::max();  // of the grace, then of the kill time
+  std::chrono::nanoseconds kill_time_ = std::chrono::nanoseconds::max();
   stop_timer stop_timer_{*this};
+  std::shared_ptr<loop_part> self_;  // while it stops, which may be after the server's end
   std::vector<std::function<void(std::vector<std::string>)>> stopped_;
+  std::mutex after_the_end_;
 };
 
 /// The parts of all servers on one loop, so that a runtime that stops ends them.
 class loop_parts final : public core::loop_service {
  public:
-  explicit loop_parts(core::loop&) noexcept {}
-  void add(const std::shared_ptr<loop_part>& part) { parts_.push_back(part); }
+  explicit loop_parts(core::loop& home) noexcept : home_(home) {}
+  void add(const std::shared_ptr<loop_part>& part) {
+    std::erase_if(parts_, [](const auto& each) { return each.expired(); });
+    parts_.push_back(part);
+    if (home_.stopping()) part->shut_down();
+  }
   void shutdown() noexcept override {
     for (auto& each : parts_)
       if (const auto part = each.lock()) part->shut_down();
   }
 
  private:
+  core::loop& home_;
   std::vector<std::weak_ptr<loop_part>> parts_;
 };
 

@@ -7,6 +7,8 @@
 #include <boost/asio/error.hpp>
 #include <fmt/format.h>
 
+#include <mutex>
+
 namespace braid::server_side {
 
 running_call::running_call(loop_part& part, connection& from, const method_entry& method, std::int64_t id,
@@ -24,6 +26,7 @@ running_call::running_call(loop_part& part, connection& from, const method_entry
 
 running_call::~running_call() {
   unlink();
+  if (loop_ended_) return;
   part_->recycle(method_, std::move(messages_));
   part_->call_over();
 }
@@ -68,14 +71,32 @@ void running_call::Run() {
     finish();
     return;
   }
-  home.post([this, keep = part_] { finish(); });
+  if (!home.post([this, keep = part_] { finish(); })) finish_without_loop();
 }
 
-// Inside the handler's coroutine this only notes it: the answer follows when the coroutine has ended.
+// Also inside the handler's coroutine, which may go on after its answer.
 void running_call::finish() noexcept {
   finished_ = true;
-  if (!coroutine_ended_) return;
   answer();
+  destroy_if_over();
+}
+
+// The runtime is gone, and with it the coroutine and all that this call was part of.
+void running_call::finish_without_loop() noexcept {
+  const auto part = part_;
+  run_notifications();
+  const std::lock_guard lock(part->after_the_end());
+  loop_ended_ = true;
+  delete this;
+}
+
+void running_call::notify_later() noexcept {
+  if (!std::exchange(notify_.queued, true)) part_->home().make_ready(notify_);
+}
+
+void running_call::notify() noexcept {
+  run_notifications();
+  notify_.queued = false;  // only now: a notification may run `done`, which must not destroy this in here
   destroy_if_over();
 }
 
@@ -84,7 +105,7 @@ void running_call::on_cancel(cancel_cause cause) noexcept {
   if (cause == cancel_cause::deadline) answer_with(errc::timed_out, "the deadline has passed");
   if (cause == cancel_cause::shutdown) answer_with(errc::logoff, "the server is stopping");
   if (coroutine_ended_ && !finished_) part_->log_unanswered(*this);
-  if (!notifications_.empty() && !std::exchange(notify_.queued, true)) part_->home().make_ready(notify_);
+  if (!notifications_.empty()) notify_later();
 }
 
 void running_call::connection_lost() noexcept {
@@ -126,14 +147,18 @@ void running_call::destroy_if_over() noexcept {
 
 void running_call::NotifyOnCancel(google::protobuf::Closure* callback) {
   notifications_.push_back(callback);
-  if (cancel_node::cancelled() && !std::exchange(notify_.queued, true)) part_->home().make_ready(notify_);
+  if (cancel_node::cancelled()) notify_later();
 }
 
 void running_call::run_notifications() noexcept {
   while (!notifications_.empty()) {
     google::protobuf::Closure* const next = notifications_.back();
     notifications_.pop_back();
-    next->Run();
+    try {
+      next->Run();
+    } catch (...) {
+      detail::report_failure(detail::describe_current_exception(), "a callback of " + describe());
+    }
   }
 }
 

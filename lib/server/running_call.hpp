@@ -76,6 +76,9 @@ class running_call final
 
   void on_cancel(cancel_cause cause) noexcept override;
   void finish() noexcept;
+  void finish_without_loop() noexcept;
+  void notify() noexcept;
+  void notify_later() noexcept;
   void answer() noexcept;
   void answer_with(const error_code& code, std::string_view text) noexcept;
   void leave_connection() noexcept;
@@ -89,14 +92,9 @@ class running_call final
   };
   struct notify_node : core::ready_node {
     explicit notify_node(running_call& of) noexcept : ready_node(&notify_node::run), owner(of) {}
-    static void run(ready_node& node) noexcept {
-      auto& self = static_cast<notify_node&>(node);
-      self.queued = false;
-      self.owner.run_notifications();
-      self.owner.destroy_if_over();
-    }
+    static void run(ready_node& node) noexcept { static_cast<notify_node&>(node).owner.notify(); }
     running_call& owner;
-    bool queued = false;
+    bool queued = false;  // also while it runs
   };
 
   std::shared_ptr<loop_part> part_;
@@ -113,6 +111,7 @@ class running_call final
   std::atomic<bool> done_called_{false};
   bool finished_ = false;         // `done` was run, and has arrived on the loop
   bool coroutine_ended_ = false;
+  bool loop_ended_ = false;
 };
 
 }  // namespace braid::server_side

@@ -8,14 +8,14 @@
 namespace braid::server_side {
 
 server_core::server_core(std::shared_ptr<core::runtime_core> runtime, const server_options& options)
-    : runtime_(std::move(runtime)), options_(options) {}
+    : settings_(std::make_shared<server_settings>(std::move(runtime), options)) {}
 
 void server_core::make_parts() {
   if (started_) return;
   started_ = true;
-  for (std::size_t i = 0; i < runtime_->loop_count(); ++i) {
-    core::loop& home = runtime_->at(i);
-    parts_.push_back(std::make_shared<loop_part>(home, shared_from_this()));
+  for (std::size_t i = 0; i < runtime().loop_count(); ++i) {
+    core::loop& home = runtime().at(i);
+    parts_.push_back(std::make_shared<loop_part>(home, settings_));
     home.post([part = parts_.back(), &home] { home.service<loop_parts>().add(part); });
   }
 }
@@ -32,25 +32,33 @@ void server_core::start(std::string_view address, error_code& ec, std::string& w
     return;
   }
   make_parts();
-  core::loop& home = runtime_->home();
-  const bool ran = core::run_on(home, [&] {
-    const net::transport_options options{.keepalive = options_.keepalive, .user_timeout = options_.tcp_user_timeout};
-    auto listening = net::network_of(home).listen(home, *at, options, ec);
-    if (!listening) {
-      why = ec.message();
-      return;
-    }
-    {
-      const std::lock_guard lock(mutex_);
-      endpoints_.push_back(listening->local());
-    }
-    listening->start(*this);
-    parts_[home.index()]->add(std::move(listening));
-  });
-  if (!ran) {
+  core::loop& home = runtime().home();
+  if (!core::run_on(home, [&] { listen(home, *at, ec, why); })) {
     ec = error_code(ECANCELED, boost::system::system_category());
     why = "the runtime has stopped";
   }
+}
+
+void server_core::listen(core::loop& home, const endpoint& at, error_code& ec, std::string& why) {
+  loop_part& part = *parts_[home.index()];
+  if (part.stopping()) {
+    ec = error_code(ECANCELED, boost::system::system_category());
+    why = "the server was stopped";
+    return;
+  }
+  const server_options& settings = settings_->options;
+  auto listening = net::network_of(home).listen(
+      home, at, {.keepalive = settings.keepalive, .user_timeout = settings.tcp_user_timeout}, ec);
+  if (!listening) {
+    why = "listening failed";
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    endpoints_.push_back(listening->local());
+  }
+  listening->start(*this);
+  part.add(std::move(listening), shared_from_this());
 }
 
 std::vector<endpoint> server_core::endpoints() const {
@@ -58,7 +66,9 @@ std::vector<endpoint> server_core::endpoints() const {
   return endpoints_;
 }
 
-core::loop& server_core::next_loop() { return runtime_->at(next_++ % runtime_->loop_count()); }
+core::loop& server_core::next_loop() {
+  return runtime().at(next_.fetch_add(1, std::memory_order_relaxed) % runtime().loop_count());
+}
 
 void server_core::on_accepted(core::loop& home, std::unique_ptr<net::transport> accepted) {
   auto part = parts_[home.index()];
@@ -73,7 +83,7 @@ void server_core::on_accepted(core::loop& home, std::unique_ptr<net::transport> 
 }
 
 void server_core::on_accept_failed(const error_code& why) {
-  runtime_->log().log(log_level::warning, fmt::format("accepting a connection failed: {}", why.message()), {});
+  runtime().log().log(log_level::warning, fmt::format("accepting a connection failed: {}", why.message()), {});
 }
 
 void server_core::stop(const stop_options& how, stop_handler stopped) {

@@ -5,7 +5,7 @@
 #include "core/runtime_core.hpp"
 #include "net/transport.hpp"
 #include "server/loop_part.hpp"
-#include "server/method_table.hpp"
+#include "server/server_settings.hpp"
 
 #include <atomic>
 #include <functional>
@@ -17,15 +17,13 @@
 
 namespace braid::server_side {
 
-/// What a server is made of; its running calls keep it alive.
+/// What a server is made of; its listeners keep it alive.
 class server_core final : public std::enable_shared_from_this<server_core>, private net::accept_events {
  public:
   server_core(std::shared_ptr<core::runtime_core> runtime, const server_options& options);
 
-  const server_options& options() const noexcept { return options_; }
-  const method_table& methods() const noexcept { return methods_; }
-  method_table& methods() noexcept { return methods_; }
-  core::runtime_core& runtime() const noexcept { return *runtime_; }
+  method_table& methods() noexcept { return settings_->methods; }
+  core::runtime_core& runtime() const noexcept { return *settings_->runtime; }
   bool started() const noexcept { return started_; }
 
   void start(std::string_view address, error_code& ec, std::string& why);
@@ -35,24 +33,18 @@ class server_core final : public std::enable_shared_from_this<server_core>, priv
   /// Stops on all loops; `stopped` is called on one of them, or on this thread when there is nothing to stop.
   void stop(const stop_options& how, stop_handler stopped);
 
-  std::size_t connection_count() const noexcept { return connections_.load(std::memory_order_relaxed); }
-  void connection_opened() const noexcept { connections_.fetch_add(1, std::memory_order_relaxed); }
-  void connection_closed() const noexcept { connections_.fetch_sub(1, std::memory_order_relaxed); }
-
  private:
   void make_parts();
+  void listen(core::loop& home, const endpoint& at, error_code& ec, std::string& why);
 
   core::loop& next_loop() override;
   void on_accepted(core::loop& home, std::unique_ptr<net::transport> accepted) override;
   void on_accept_failed(const error_code& why) override;
 
-  std::shared_ptr<core::runtime_core> runtime_;
-  const server_options options_;
-  method_table methods_;
-  std::vector<std::shared_ptr<loop_part>> parts_;  // by the loop's index, while the server is started
-  std::size_t next_ = 0;
+  const std::shared_ptr<server_settings> settings_;
+  std::vector<std::shared_ptr<loop_part>> parts_;  // by the loop's index, once the server was started
+  std::atomic<std::size_t> next_{0};
   bool started_ = false;
-  mutable std::atomic<std::size_t> connections_{0};
   mutable std::mutex mutex_;
   std::vector<endpoint> endpoints_;
 };
