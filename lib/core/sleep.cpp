@@ -2,6 +2,8 @@
 
 #include <boost/asio/error.hpp>
 
+#include <utility>
+
 namespace braid {
 namespace {
 
@@ -18,7 +20,8 @@ class sleep final : public detail::await_base {
     core::loop& home = yield.owner().home();
     home.arm(timer_, home.after(duration));
     slot().assign([this](boost::asio::cancellation_type) {
-      if (!timer_.cancel()) return;
+      if (std::exchange(over_, true)) return;
+      timer_.cancel();
       cancelled_ = true;
       completed();
     });
@@ -29,12 +32,16 @@ class sleep final : public detail::await_base {
  private:
   struct expiry : core::timer_node {
     explicit expiry(sleep& waiting) : timer_node(&expiry::fire), owner(waiting) {}
-    static void fire(core::timer_node& node) { static_cast<expiry&>(node).owner.completed(); }
+    static void fire(core::timer_node& node) {
+      sleep& owner = static_cast<expiry&>(node).owner;
+      if (!std::exchange(owner.over_, true)) owner.completed();
+    }
     sleep& owner;
   };
 
   expiry timer_;
   bool cancelled_;
+  bool over_ = false;  // apart from the timer, which is not armed where its time is too far to count
 };
 
 }  // namespace
