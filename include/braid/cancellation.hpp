@@ -63,6 +63,10 @@ class cancel_node {
   cancel_cause cause() const noexcept { return cause_; }
   bool is_root() const noexcept { return !hook_.is_linked(); }
 
+  /// Whether a byte of a request of this node's, or of one below, was handed to a transport. Asked for `total`
+  /// cancellation.
+  virtual bool anything_sent() const noexcept;
+
  protected:
   /// Called once, when the node is cancelled. It must not run user code and must not throw.
   virtual void on_cancel(cancel_cause cause) noexcept = 0;

@@ -66,7 +66,13 @@ struct pool_allocator<void> {
 /// Thread safety: cancel() may be called from any thread; bind() and release() on the node's loop.
 class cancel_handle;
 std::shared_ptr<cancel_handle> make_cancel_handle();
-void request_cancel(const std::shared_ptr<cancel_handle>& handle) noexcept;
+/// How much a request to cancel may undo.
+enum class cancel_extent : bool {
+  whatever_was_done,  ///< terminal, partial
+  only_if_unsent,     ///< total: a call ends only while no byte of it was sent
+};
+void request_cancel(const std::shared_ptr<cancel_handle>& handle,
+                    cancel_extent extent = cancel_extent::whatever_was_done) noexcept;
 
 /// Lets `slot` cancel what `handle` names. The slot is emitted on a thread of the caller's; the handle
 /// carries it over.
@@ -75,7 +81,10 @@ std::shared_ptr<cancel_handle> connect_slot(Slot slot) {
   if (!slot.is_connected()) return nullptr;
   auto handle = make_cancel_handle();
   slot.assign([handle](boost::asio::cancellation_type type) {
-    if (type != boost::asio::cancellation_type::none) request_cancel(handle);
+    using boost::asio::cancellation_type;
+    if (type == cancellation_type::none) return;
+    const bool strong = (type & (cancellation_type::terminal | cancellation_type::partial)) != cancellation_type::none;
+    request_cancel(handle, strong ? cancel_extent::whatever_was_done : cancel_extent::only_if_unsent);
   });
   return handle;
 }

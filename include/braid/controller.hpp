@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -101,7 +102,8 @@ class controller final : public controller_base {
   void set_request_outlives_call(bool outlives) noexcept { request_outlives_call_ = outlives; }
   bool request_outlives_call() const noexcept { return request_outlives_call_; }
 
-  /// A weak name of the call, through which any thread may cancel it, before, during and after it.
+  /// A weak name of the call, through which any thread may cancel it, before, during and after it. May be called
+  /// from any thread. When a call has ended, it is still that call's until Reset() or the start of another.
   braid::call_id call_id();
 
   // Results.
@@ -125,7 +127,7 @@ class controller final : public controller_base {
 
   /// Makes the controller as new.
   void Reset() override;
-  /// Cancels the call, from any thread.
+  /// Cancels the call, from any thread; what call_id() names.
   void StartCancel() override;
   /// For servers; the client's side ignores it.
   bool IsCanceled() const override;
@@ -139,7 +141,7 @@ class controller final : public controller_base {
   friend class channel_base;
 
   void clear_results() noexcept;
-  void fail_without_call(const error_code& code, std::string_view text) noexcept;
+  void fail_without_call(const outcome& why, std::string_view text) noexcept;
 
   std::optional<std::chrono::nanoseconds> timeout_;
   bool detached_ = false;
@@ -148,7 +150,10 @@ class controller final : public controller_base {
   endpoint remote_side_;
   std::chrono::nanoseconds latency_{0};
   int attempts_ = 0;
+  std::mutex cancel_mutex_;  // guards what is below, up to ended_
   std::shared_ptr<detail::cancel_handle> cancel_;
+  client::root_call* running_ = nullptr;  // on its loop
+  bool ended_ = false;                    // a call has, and neither Reset() nor another start was called since
   std::unique_ptr<client::sub_calls> subs_;
 };
 

@@ -22,9 +22,15 @@ void attempt::finish(const outcome& result, std::string_view text) noexcept {
   call& of = owner_;
   connection& on = connection_;
   leave();
-  of.settle(result, text);
+  if (!result.succeeded() && of.deadline() != core::time_point::max() && of.home().now() >= of.deadline()) {
+    of.settle(outcome::cancelled(cancel_cause::deadline), {});  // what fails at the deadline or later is late
+  } else {
+    of.settle(result, text);
+  }
   on.remove_user();
 }
+
+bool attempt::anything_sent() const noexcept { return sent_ && connection_.has_sent_from(position_); }
 
 void attempt::on_cancel(cancel_cause) noexcept {
   call& of = owner_;
@@ -36,6 +42,7 @@ void attempt::on_cancel(cancel_cause) noexcept {
 }
 
 void attempt::leave() noexcept {
+  if (anything_sent()) owner_.note_sent();
   this->~attempt();
   detail::pool_deallocate(this, sizeof(attempt));
 }

@@ -35,6 +35,15 @@ class attempt final
     session_id_ = session_id;
   }
 
+  // For the connection: where in its stream of bytes the request begins, once sent; what it holds while waiting.
+  std::uint64_t position() const noexcept { return position_; }
+  void set_position(std::uint64_t position) noexcept { position_ = position; }
+  std::size_t held_bytes() const noexcept { return held_bytes_; }
+  void set_held_bytes(std::size_t held) noexcept { held_bytes_ = held; }
+
+  /// Whether a byte of the request was handed to the transport.
+  bool anything_sent() const noexcept override;
+
  private:
   attempt(call& of, connection& on) noexcept;
   ~attempt() override = default;
@@ -44,6 +53,8 @@ class attempt final
   call& owner_;
   connection& connection_;
   std::uint64_t session_id_ = 0;
+  std::uint64_t position_ = 0;
+  std::size_t held_bytes_ = 0;
   bool sent_ = false;
 };
 

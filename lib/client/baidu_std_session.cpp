@@ -1,5 +1,6 @@
 #include "client/baidu_std_session.hpp"
 
+#include "client/connection.hpp"
 #include "wire/meta.hpp"
 
 #include <fmt/format.h>
@@ -58,20 +59,15 @@ void baidu_std_session::start(attempt& started) {
   const buffer& attachment = of.request_metadata().attachment;
   const std::size_t payload_size =
       apart ? of.payload().size() : static_cast<std::size_t>(of.request().GetCachedSize());
-  fill_request(meta_, of, of.has_payload() ? home_.now() : of.started());
+  fill_request(meta_, of, of.has_payload() ? home_.now() : of.begun());
   const std::uint64_t id = pending_.insert(started);
   meta_.correlation_id = static_cast<std::int64_t>(id);
   const std::size_t meta_size = wire::meta_size(meta_);
   const std::size_t body_size = meta_size + payload_size + attachment.size();
-  if (body_size > max_body_size_ || out_.would_exceed(body_size + wire::header_size)) {
+  if (body_size > max_body_size_ || meta_size > wire::default_max_meta_size ||
+      out_.would_exceed(body_size + wire::header_size)) {
     pending_.remove(id);
-    if (body_size > max_body_size_) {
-      started.finish(outcome::local_failure(errc::bad_request),
-                     fmt::format("the request of {} bytes is over max_body_size {}", body_size, max_body_size_));
-    } else {
-      started.finish(outcome::local_failure(errc::overcrowded),
-                     fmt::format("{} bytes wait to be sent, max_unsent_bytes is {}", out_.size(), out_.limit()));
-    }
+    refuse(started, body_size, meta_size);
     return;
   }
   const std::size_t head = wire::header_size + meta_size + (apart ? 0 : payload_size);
@@ -85,6 +81,21 @@ void baidu_std_session::start(attempt& started) {
   if (apart) out_.append(of.payload());
   if (!attachment.empty()) out_.append(attachment);
   started.mark_sent(id);
+}
+
+// What the server would close the connection for, or what nobody takes away, fails here and alone.
+void baidu_std_session::refuse(attempt& started, std::size_t body_size, std::size_t meta_size) noexcept {
+  if (body_size > max_body_size_) {
+    started.finish(outcome::local_failure(errc::bad_request),
+                   fmt::format("the request of {} bytes is over max_body_size {}", body_size, max_body_size_));
+  } else if (meta_size > wire::default_max_meta_size) {
+    started.finish(outcome::local_failure(errc::bad_request),
+                   fmt::format("the request's metadata of {} bytes is over the protocol's limit of {}", meta_size,
+                               wire::default_max_meta_size));
+  } else {
+    started.finish(outcome::local_failure(errc::overcrowded),
+                   fmt::format("{} bytes wait to be sent, max_unsent_bytes is {}", out_.size(), out_.limit()));
+  }
 }
 
 void baidu_std_session::fail(const error_code& why, std::string_view text) noexcept {
@@ -109,8 +120,12 @@ session_failure baidu_std_session::on_read(std::size_t size) {
 void baidu_std_session::answered(const wire::inbound_frame& frame, core::time_point now) {
   if (!frame.meta.correlation_id) return;
   attempt* const waiting = pending_.remove(static_cast<std::uint64_t>(*frame.meta.correlation_id));
-  if (!waiting) return;  // late: it was cancelled
+  if (!waiting) {  // late: its call has ended
+    counters_.count_late_answer();
+    return;
+  }
   if (now >= waiting->owner().deadline()) {
+    counters_.count_late_answer();
     waiting->owner().cancel(cancel_cause::deadline);
     return;
   }
@@ -133,8 +148,12 @@ void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& fra
     return unreadable(fmt::format("the response's compress_type {} is not supported", *meta.compress_type));
   if (meta.content_type.value_or(0) != 0)
     return unreadable(fmt::format("the response's content_type {} is not supported", *meta.content_type));
-  if (!of.response().ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size())))
+  // Not ParseFromArray(), which would report a missing field to the standard error.
+  if (!of.response().ParsePartialFromArray(frame.payload.data(), static_cast<int>(frame.payload.size())))
     return unreadable(fmt::format("the response is no valid {}", of.response().GetTypeName()));
+  if (!of.response().IsInitialized())
+    return unreadable(fmt::format("the response lacks required fields: {}",
+                                  of.response().InitializationErrorString()));
   take_metadata(of.control(), frame);
   waiting.finish(outcome::success());
 }

@@ -9,11 +9,14 @@
 
 namespace braid::client {
 
+class connection_table;
+
 /// baidu_std as a client speaks it.
 class baidu_std_session final : public client_session {
  public:
-  baidu_std_session(core::loop& home, net::outbound_queue& out, std::size_t max_body_size)
-      : home_(home), out_(out), max_body_size_(max_body_size), reader_(max_body_size) {}
+  baidu_std_session(core::loop& home, net::outbound_queue& out, std::size_t max_body_size,
+                    connection_table& counters)
+      : home_(home), out_(out), max_body_size_(max_body_size), counters_(counters), reader_(max_body_size) {}
 
   void start(attempt& started) override;
   void forget(attempt& cancelled) noexcept override { pending_.remove(cancelled.session_id()); }
@@ -24,14 +27,15 @@ class baidu_std_session final : public client_session {
   session_failure on_read(std::size_t size) override;
 
  private:
-  bool encode(attempt& started);
   void answered(const wire::inbound_frame& frame, core::time_point now);
+  void refuse(attempt& started, std::size_t body_size, std::size_t meta_size) noexcept;
   void deliver(attempt& waiting, const wire::inbound_frame& frame);
   void too_large(const wire::inbound_frame& frame);
 
   core::loop& home_;
   net::outbound_queue& out_;
   const std::size_t max_body_size_;
+  connection_table& counters_;
   wire::frame_reader reader_;
   wire::inbound_frame frame_;  // reused, so that its fields keep their memory
   wire::rpc_meta meta_;        // likewise, for requests

@@ -28,6 +28,7 @@ void call::set_deadline(core::time_point started, core::time_point deadline) {
 
 void call::inherit_deadline(core::time_point started, core::time_point deadline) noexcept {
   started_ = started;
+  begun_ = started;
   deadline_ = deadline;
 }
 

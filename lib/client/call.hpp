@@ -52,6 +52,9 @@ class call final : public cancel_node {
   controller& control() const noexcept { return control_; }
   const metadata& request_metadata() const noexcept { return control_.request_metadata(); }
   core::time_point started() const noexcept { return started_; }
+  /// When its loop began with it: later than started() where another thread started it.
+  core::time_point begun() const noexcept { return begun_; }
+  void set_begun(core::time_point when) noexcept { begun_ = when; }
   core::time_point deadline() const noexcept { return deadline_; }
 
   /// Sets the instant at which the call ends with 1008.
@@ -86,11 +89,16 @@ class call final : public cancel_node {
   bool request_lives() const noexcept { return request_lives_; }
   void set_request_lives(bool lives) noexcept { request_lives_ = lives; }
 
+  /// A byte of the request was handed to a transport.
+  void note_sent() noexcept { sent_ = true; }
+  bool anything_sent() const noexcept override { return sent_ || cancel_node::anything_sent(); }
+
   // What an attempt notes on the controller.
   void note_attempt(const endpoint& to) noexcept {
     control_.remote_side_ = to;
     ++control_.attempts_;
   }
+  void note_remote(const endpoint& resolved) noexcept { control_.remote_side_ = resolved; }
   /// Makes the controller show how a sub call ended.
   void copy_up(const controller& sub);
   /// The attempts of a combo's most expensive path.
@@ -119,6 +127,7 @@ class call final : public cancel_node {
   controller& control_;
   call_listener& listener_;
   core::time_point started_{};
+  core::time_point begun_{};
   core::time_point deadline_ = core::time_point::max();
   deadline_timer timer_{*this};
   overdue_hook overdue_{*this};
@@ -127,6 +136,7 @@ class call final : public cancel_node {
   buffer payload_;
   bool has_payload_ = false;
   bool settled_ = false;
+  bool sent_ = false;
   bool request_lives_ = true;
   bool finished_by_sibling_ = false;
 };

@@ -82,6 +82,10 @@ error_code parse_server(std::string_view address, endpoint& server, std::string&
   auto parsed = endpoint::parse(address, why);
   if (!parsed) return parsed.error();
   server = std::move(*parsed);
+  if (server.type() != endpoint::kind::unix_path && server.port() == 0) {
+    why = "port 0 cannot be connected to";
+    return {EINVAL, boost::system::system_category()};
+  }
   if (server.type() != endpoint::kind::unix_path) return {};
   why = "unix sockets are not supported";
   return {EOPNOTSUPP, boost::system::system_category()};

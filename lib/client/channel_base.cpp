@@ -2,12 +2,13 @@
 
 #include "client/call_target.hpp"
 #include "client/root_call.hpp"
+#include "core/cancel_handle.hpp"
 #include "core/coroutine.hpp"
+#include "core/run_on.hpp"
 
-#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/system_executor.hpp>
 
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 namespace braid {
@@ -24,40 +25,61 @@ class awaited_call final : public detail::await_base, public root_call {
   void ended() noexcept override { completed(); }
 };
 
+/// The same where the call runs on another runtime's loop.
+class awaited_elsewhere final : public detail::await_base, public detail::erased_completion<error_code> {
+ public:
+  using await_base::await_base;
+  void complete(const detail::loop_executor&, error_code) override { called(); }
+  void complete_without_loop(error_code) override { called(); }
+};
+
+/// Passes the cancellation of a coroutine on to its call on another loop, with its cause.
+void connect_coroutine(detail::coroutine& caller, const std::shared_ptr<detail::cancel_handle>& to) {
+  auto& node = caller.node();
+  node.slot().assign([&node, to](boost::asio::cancellation_type) {
+    to->request(node.cancelled() ? node.cause() : cancel_cause::user);
+  });
+}
+
+/// Why a coroutine that was cancelled starts no more calls; success when it was not.
+outcome refusal(yield_context yield, const controller& control) {
+  detail::await_base attempted(yield);
+  if (control.detached() || attempted.may_start()) return outcome::success();
+  attempted.refuse();
+  return outcome::cancelled(yield.owner().node().cause());
+}
+
 /// A foreign thread's wait.
 class blocking_completion final : public detail::erased_completion<error_code> {
  public:
-  void complete(const detail::loop_executor&, error_code) override { notify(); }
-  void complete_without_loop(error_code) override { notify(); }
-  void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return done_; });
-  }
+  void complete(const detail::loop_executor&, error_code) override { ended_.set(); }
+  void complete_without_loop(error_code) override { ended_.set(); }
+  void wait(core::runtime_core& runtime) { ended_.wait(runtime); }
 
  private:
-  void notify() {
-    const std::lock_guard lock(mutex_);
-    done_ = true;
-    changed_.notify_one();  // under the lock: the waiter destroys this object
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
+  core::blocking_event ended_;
 };
+
+/// Runs `done` later, on the thread's loop or, when there is none any more, on the system's threads.
+void post_closure(core::runtime_core& runtime, google::protobuf::Closure* done) {
+  if (!runtime.home().post([done] { done->Run(); }))
+    boost::asio::post(boost::asio::system_executor(), [done] { done->Run(); });
+}
 
 /// The `done` of a protobuf call.
 class closure_completion final : public detail::erased_completion<error_code> {
  public:
   explicit closure_completion(google::protobuf::Closure* done) noexcept : done_(done) {}
-  void complete(const detail::loop_executor&, error_code) override { run(); }
-  void complete_without_loop(error_code) override { run(); }
+  void complete(const detail::loop_executor&, error_code) override { take()->Run(); }
+  void complete_without_loop(error_code) override {
+    boost::asio::post(boost::asio::system_executor(), [done = take()] { done->Run(); });
+  }
 
  private:
-  void run() {
+  google::protobuf::Closure* take() {
     google::protobuf::Closure* done = done_;
     delete this;
-    done->Run();
+    return done;
   }
   google::protobuf::Closure* done_;
 };
@@ -83,7 +105,7 @@ void start_elsewhere(const std::shared_ptr<call_target>& target, const call_requ
     // A request that cannot be serialised is copied, to fail on the loop as any other call does.
     if (!target->serialises_at_start() || !started->serialise(why)) started->copy_request();
   }
-  const bool accepted = home.post([started, target, latest] { started->begin(target, latest); });
+  const bool accepted = home.post([started, target, latest] { started->begin_later(target, latest); });
   if (!accepted) started->end_without_loop();
 }
 
@@ -110,7 +132,7 @@ void channel_base::start_call(controller* control, const google::protobuf::Metho
   if (core::loop* const here = target_->runtime().current()) {
     auto* const started = client::async_root_call::create(*here, wanted, completion, std::move(cancel));
     started->set_request_borrowed();
-    started->begin(target_, core::time_point::max());
+    started->begin(target_);
   } else {
     client::start_elsewhere(target_, wanted, client::request_lifetime::initiation, completion, std::move(cancel));
   }
@@ -121,23 +143,20 @@ void channel_base::await_call(controller* control, const google::protobuf::Metho
                               yield_context yield) {
   controller own;
   controller& used = control ? *control : own;
-  if (target_->runtime().current()) {
-    client::awaited_call waiting(yield, {&method, &request, &response, &used});
-    waiting.begin(target_, core::time_point::max());
+  const call_request wanted{&method, &request, &response, &used};
+  if (const outcome refused = client::refusal(yield, used); !refused.succeeded()) {
+    used.fail_without_call(refused, "the coroutine had been cancelled before the call");
+  } else if (target_->runtime().current()) {
+    client::awaited_call waiting(yield, wanted);
+    waiting.begin(target_);
     waiting.wait(false);
   } else {
     // The channel's loops are another runtime's: the call runs there and reports back by post.
-    error_code ec;
-    boost::asio::async_initiate<const yield_context, void(error_code)>(
-        [&](auto handler) {
-          auto cancel = detail::connect_slot(handler.get_cancellation_slot());
-          client::start_elsewhere(target_, {&method, &request, &response, &used}, client::request_lifetime::call,
-                                  detail::handler_completion<decltype(handler), error_code>::create(
-                                      std::move(handler)),
-                                  std::move(cancel));
-        },
-        yield[ec]);
-    if (ec && !used.error()) used.fail_without_call(ec, "the coroutine was cancelled before the call");
+    client::awaited_elsewhere waiting(yield);
+    std::shared_ptr<detail::cancel_handle> cancel;
+    if (!used.detached()) client::connect_coroutine(yield.owner(), cancel = detail::make_cancel_handle());
+    client::start_elsewhere(target_, wanted, client::request_lifetime::call, &waiting, std::move(cancel));
+    waiting.wait(false);
   }
   if (yield.error_target()) {
     *yield.error_target() = used.error();
@@ -152,7 +171,7 @@ void channel_base::call(const google::protobuf::MethodDescriptor& method, contro
   if (core::loop* const here = core::loop::current()) {
     detail::coroutine* const caller = here->running_coroutine();
     if (!caller) {
-      control.fail_without_call({EPERM, boost::system::system_category()},
+      control.fail_without_call(outcome::local_failure({EPERM, boost::system::system_category()}),
                                 "a synchronous call on a loop outside of a coroutine would wait for itself");
       ec = control.error();
       return;
@@ -163,7 +182,7 @@ void channel_base::call(const google::protobuf::MethodDescriptor& method, contro
   client::blocking_completion waiting;
   client::start_elsewhere(target_, {&method, &request, &response, &control}, client::request_lifetime::call, &waiting,
                           nullptr);
-  waiting.wait();
+  waiting.wait(target_->runtime());
   ec = control.error();
 }
 
@@ -186,7 +205,7 @@ void channel_base::CallMethod(const google::protobuf::MethodDescriptor* method,
   auto* const ours = dynamic_cast<controller*>(control);
   if (control && !ours) {
     control->SetFailed("braid: the controller of a call on a channel must be a braid::controller");
-    if (done) done->Run();
+    if (done) client::post_closure(target_->runtime(), done);
     return;
   }
   if (done) {

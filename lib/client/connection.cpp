@@ -6,6 +6,7 @@
 #include <boost/asio/error.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -16,8 +17,14 @@ constexpr std::size_t flush_threshold = std::size_t{256} * 1024;
 
 error_code errno_code(int value) { return {value, boost::system::system_category()}; }
 
-// A code of section 8: errnos that the wire has no number for become 1009, with the errno in the text.
+// A code that calls may have: errnos that the wire has no number for become 1009.
 error_code call_code(const error_code& why) { return from_wire(to_wire(why)); }
+
+// What happened, with the errno where the code does not tell it.
+std::string describe(const error_code& why) {
+  if (call_code(why) == why || why.category() != boost::system::system_category()) return why.message();
+  return fmt::format("{} (errno {})", why.message(), why.value());
+}
 
 }  // namespace
 
@@ -44,15 +51,37 @@ void connection::take(attempt& started) noexcept {
       return;
     }
   }
+  const std::size_t held = of.payload().size() + of.request_metadata().attachment.size();
+  const std::size_t limit = settings_.max_unsent_bytes;
+  if (limit != 0 && waiting_bytes_ != 0 && held > limit - std::min(waiting_bytes_, limit)) {
+    started.finish(outcome::local_failure(errc::overcrowded),
+                   fmt::format("{} bytes wait for the connection to {}, max_unsent_bytes is {}", waiting_bytes_,
+                               remote_.to_string(), limit));
+    return;
+  }
+  started.set_held_bytes(held);
+  waiting_bytes_ += held;
   waiting_.push_back(started);
   if (state_ == state::idle) connect();
 }
 
 void connection::forget(attempt& cancelled) noexcept {
-  if (cancelled.sent()) session_->forget(cancelled);
+  if (cancelled.sent()) {
+    session_->forget(cancelled);
+  } else if (cancelled.is_linked()) {
+    waiting_bytes_ -= cancelled.held_bytes();
+  }
+}
+
+attempt& connection::take_waiting() noexcept {
+  attempt& next = waiting_.front();
+  waiting_.pop_front();
+  waiting_bytes_ -= next.held_bytes();
+  return next;
 }
 
 void connection::send(attempt& started) noexcept {
+  started.set_position(queue_.bytes_appended_total());
   session_->start(started);
   if (queue_.size() >= flush_threshold && !blocked_) {
     flush();
@@ -103,7 +132,7 @@ void connection::on_connect_failed(const error_code& why) {
     connect_next();
     return;
   }
-  connect_failed(call_code(why), fmt::format("connecting to {} failed: {}", remote_.to_string(), why.message()));
+  connect_failed(call_code(why), fmt::format("connecting to {} failed: {}", remote_.to_string(), describe(why)));
 }
 
 void connection::connect_timed_out() noexcept {
@@ -126,13 +155,17 @@ void connection::on_connected(std::unique_ptr<net::transport> connected) {
   addresses_.clear();
   state_ = state::open;
   blocked_ = false;
-  session_ = std::make_unique<baidu_std_session>(home_, queue_, settings_.max_body_size);
+  session_ = std::make_unique<baidu_std_session>(home_, queue_, settings_.max_body_size, table_);
   transport_ = std::move(connected);
   transport_->start(*this);
+  send_waiting();
+}
+
+void connection::send_waiting() noexcept {
   add_user();  // none of the calls below takes this object away while it is at work
   while (!waiting_.empty()) {
-    attempt& next = waiting_.front();
-    waiting_.pop_front();
+    attempt& next = take_waiting();
+    next.owner().note_remote(remote_);
     send(next);
   }
   remove_user();
@@ -155,7 +188,7 @@ void connection::on_writable() {
 
 void connection::on_broken(const error_code& why) {
   add_user();
-  broken(call_code(why), fmt::format("the connection to {} broke: {}", remote_.to_string(), why.message()));
+  broken(call_code(why), fmt::format("the connection to {} broke: {}", remote_.to_string(), describe(why)));
   remove_user();
 }
 
@@ -185,11 +218,7 @@ void connection::broken(const error_code& why, std::string_view text) noexcept {
   add_user();
   // What fails here may start calls that connect anew only later, from the ready queue: the lists are final.
   if (const auto session = std::move(session_)) session->fail(why, text);
-  while (!waiting_.empty()) {
-    attempt& next = waiting_.front();
-    waiting_.pop_front();
-    next.finish(outcome::local_failure(why), text);
-  }
+  while (!waiting_.empty()) take_waiting().finish(outcome::local_failure(why), text);
   remove_user();
 }
 

@@ -39,6 +39,10 @@ class connection final : private net::transport_events, private net::connect_eve
 
   const endpoint& remote() const noexcept { return remote_; }
   core::loop& home() const noexcept { return home_; }
+  /// Whether the byte at `position` of the stream, and what is before it, was handed to the transport.
+  bool has_sent_from(std::uint64_t position) const noexcept {
+    return queue_.bytes_appended_total() - queue_.size() > position;
+  }
   const connection_settings& settings() const noexcept { return settings_; }
 
   /// Channels and attempts that need this object. Without any it closes.
@@ -69,6 +73,8 @@ class connection final : private net::transport_events, private net::connect_eve
   void on_broken(const error_code& why) override;
   void at_turn_end() noexcept override { flush(); }
   void send(attempt& started) noexcept;
+  void send_waiting() noexcept;
+  attempt& take_waiting() noexcept;
   void flush() noexcept;
   void broken(const error_code& why, std::string_view text) noexcept;
   void unused() noexcept;
@@ -92,6 +98,7 @@ class connection final : private net::transport_events, private net::connect_eve
   std::unique_ptr<net::connecting> connecting_;
   connect_timer timer_{*this};
   boost::intrusive::list<attempt, boost::intrusive::constant_time_size<false>> waiting_;
+  std::size_t waiting_bytes_ = 0;
 
   net::outbound_queue queue_;
   std::unique_ptr<client_session> session_;
@@ -108,6 +115,10 @@ class connection_table final : public core::loop_service, private core::turn_end
   connection& find(const connection_settings& settings);
   void erase(connection& unused) noexcept;
 
+  /// Answers that came for calls that had ended.
+  std::uint64_t late_answers() const noexcept { return late_answers_; }
+  void count_late_answer() noexcept { ++late_answers_; }
+
   void shutdown() noexcept override;
 
  private:
@@ -115,6 +126,7 @@ class connection_table final : public core::loop_service, private core::turn_end
 
   core::loop& home_;
   std::map<connection_settings, std::unique_ptr<connection>> connections_;
+  std::uint64_t late_answers_ = 0;
   std::vector<std::unique_ptr<connection>> unused_;  // until the turn's end: they may be at work
 };
 

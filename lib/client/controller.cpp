@@ -1,5 +1,6 @@
 #include <braid/controller.hpp>
 
+#include "client/root_call.hpp"
 #include "client/sub_calls.hpp"
 #include "core/cancel_handle.hpp"
 
@@ -55,7 +56,12 @@ void call_id::cancel() const noexcept {
 }
 
 call_id controller::call_id() {
-  if (!cancel_) cancel_ = detail::make_cancel_handle();
+  const std::lock_guard lock(cancel_mutex_);
+  if (!cancel_) {
+    cancel_ = detail::make_cancel_handle();
+    if (running_) running_->bind_id(cancel_);
+    if (ended_) cancel_->release();
+  }
   return braid::call_id(cancel_);
 }
 
@@ -72,8 +78,10 @@ void controller::Reset() {
   timeout_.reset();
   detached_ = false;
   request_outlives_call_ = false;
-  cancel_.reset();
   clear_results();
+  const std::lock_guard lock(cancel_mutex_);
+  cancel_.reset();
+  ended_ = false;
 }
 
 void controller::clear_results() noexcept {
@@ -87,10 +95,10 @@ void controller::clear_results() noexcept {
   subs_.reset();
 }
 
-void controller::fail_without_call(const error_code& code, std::string_view text) noexcept {
+void controller::fail_without_call(const outcome& why, std::string_view text) noexcept {
   clear_results();
-  result_.code = code;
-  error_ = code;
+  result_ = why;
+  error_ = why.code;
   text_ = text;
 }
 

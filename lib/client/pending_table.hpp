@@ -10,12 +10,16 @@ class attempt;
 /// The attempts that wait for an answer on one connection, by the id that the answer will carry.
 ///
 /// An id is a slot's index and the number of times that the slot was used, so that looking up costs one comparison and
-/// the answer to a forgotten attempt is never taken for another's. Ids start at 1 and fit a positive int64.
+/// the answer to a forgotten attempt is never taken for another's. No id is 0, and all fit a
+/// positive int64.
 class pending_table {
  public:
+  /// \param first_generation of every slot; for tests of what happens when generations run out.
+  explicit pending_table(std::uint32_t first_generation = 1) noexcept : first_generation_(first_generation) {}
+
   std::uint64_t insert(attempt& waiting) {
     if (free_ == none) {
-      slots_.push_back({.generation = 1});
+      slots_.push_back({.generation = first_generation_});
       free_ = static_cast<std::uint32_t>(slots_.size() - 1);
     }
     const std::uint32_t index = free_;
@@ -34,7 +38,7 @@ class pending_table {
     if (!found.waiting || found.generation != id >> 32) return nullptr;
     attempt* waiting = found.waiting;
     found.waiting = nullptr;
-    found.generation = (found.generation + 1) & 0x7fffffff;
+    found.generation = found.generation == last_generation ? 1 : found.generation + 1;
     found.next_free = free_;
     free_ = index;
     --size_;
@@ -55,6 +59,7 @@ class pending_table {
 
  private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
+  static constexpr std::uint32_t last_generation = 0x7fffffff;
 
   struct slot {
     attempt* waiting = nullptr;
@@ -62,6 +67,7 @@ class pending_table {
     std::uint32_t next_free = none;
   };
 
+  std::uint32_t first_generation_;
   std::vector<slot> slots_;
   std::uint32_t free_ = none;
   std::size_t sweep_ = 0;

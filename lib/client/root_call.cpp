@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <new>
 
 namespace braid::client {
@@ -14,9 +15,17 @@ namespace braid::client {
 root_call::root_call(core::loop& home, const call_request& wanted, std::shared_ptr<detail::cancel_handle> cancel)
     : control_(wanted.control ? *wanted.control : own_control_.emplace()),
       call_(home, *wanted.method, *wanted.request, *wanted.response, control_, *this),
-      slot_handle_(std::move(cancel)),
-      id_handle_(control_.cancel_) {
+      started_(home.now()),
+      slot_handle_(std::move(cancel)) {
   control_.clear_results();
+  if (!own_control_) take_id();
+}
+
+// The name of an earlier call does not name this one.
+void root_call::take_id() noexcept {
+  const std::lock_guard lock(control_.cancel_mutex_);
+  if (control_.cancel_ && control_.cancel_->ended()) control_.cancel_.reset();
+  control_.ended_ = false;
 }
 
 root_call::~root_call() = default;
@@ -28,37 +37,54 @@ void root_call::copy_request() {
   call_.set_request_lives(true);
 }
 
-void root_call::begin(const std::shared_ptr<call_target>& target, core::time_point latest) noexcept {
+void root_call::begin(const std::shared_ptr<call_target>& target, core::time_point latest,
+                      core::time_point now) noexcept {
   core::loop& home = call_.home();
   home.add_live(*this);
-  const core::time_point now = home.now();
+  // A call that a coroutine makes hangs below it and ends no later than the call that the coroutine serves.
+  detail::coroutine* const running = home.running_coroutine();
+  detail::coroutine* const caller = running && !control_.detached() ? running : nullptr;
+  core::time_point deadline = caller ? std::min(latest, caller->deadline()) : latest;
   const auto timeout = control_.timeout().value_or(target->timeout());
-  core::time_point deadline = latest;
-  if (timeout.count() >= 0) deadline = std::min(deadline, core::saturating_add(now, timeout));
-  inherit(deadline);
-  call_.set_deadline(now, deadline);
-  bind_handles();
+  if (timeout.count() >= 0) deadline = std::min(deadline, core::saturating_add(started_, timeout));
+  call_.set_deadline(started_, deadline);
+  call_.set_begun(now);
+  bind_names();
+  if (caller && !call_.settled()) call_.attach(caller->node());
   if (home.stopping()) call_.cancel(cancel_cause::shutdown);
   if (deadline <= now) call_.cancel(cancel_cause::deadline);
   if (!call_.settled()) target->start(call_, target);
 }
 
-// A call that a coroutine makes hangs below it and ends no later than the call that the coroutine serves.
-void root_call::inherit(core::time_point& deadline) noexcept {
-  detail::coroutine* const caller = call_.home().running_coroutine();
-  if (!caller || control_.detached()) return;
-  call_.attach(caller->node());
-  deadline = std::min(deadline, caller->deadline());
+// Each of these may end the call at once.
+void root_call::bind_names() noexcept {
+  if (!own_control_) {
+    const std::lock_guard lock(control_.cancel_mutex_);
+    id_handle_ = control_.cancel_;
+    control_.running_ = this;
+  }
+  if (slot_handle_) slot_handle_->bind(call_, home(), detail::total_cancel::while_unsent);
+  if (id_handle_ && !call_.settled()) id_handle_->bind(call_, home(), detail::total_cancel::while_unsent);
 }
 
-void root_call::bind_handles() noexcept {
-  if (slot_handle_) slot_handle_->bind(call_, call_.home());
-  if (id_handle_) id_handle_->bind(call_, call_.home());
+void root_call::bind_id(const std::shared_ptr<detail::cancel_handle>& handle) noexcept {
+  id_handle_ = handle;
+  handle->bind(call_, home(), detail::total_cancel::while_unsent);
+}
+
+void root_call::end_names() noexcept {
+  if (!own_control_) {
+    const std::lock_guard lock(control_.cancel_mutex_);
+    control_.running_ = nullptr;
+    control_.ended_ = true;
+    id_handle_ = control_.cancel_;
+  }
+  if (slot_handle_) slot_handle_->release();
+  if (id_handle_) id_handle_->release();
 }
 
 void root_call::on_settled(call&) noexcept {
-  if (slot_handle_) slot_handle_->release();
-  if (id_handle_) id_handle_->release();
+  end_names();
   ended();
 }
 
@@ -93,7 +119,8 @@ void async_root_call::run_ready(core::ready_node& node) noexcept {
 }
 
 void async_root_call::end_without_loop() noexcept {
-  control().fail_without_call(boost::asio::error::operation_aborted, "the channel's runtime is gone");
+  control().fail_without_call(outcome::cancelled(cancel_cause::shutdown), "the channel's runtime is gone");
+  end_names();
   destroy()->complete_without_loop(boost::asio::error::operation_aborted);
 }
 

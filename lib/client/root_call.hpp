@@ -32,13 +32,17 @@ class root_call : public call_listener, private core::live_node {
 
   /// The caller's request may be gone once the initiating function has returned.
   void set_request_borrowed() noexcept { call_.set_request_lives(control_.request_outlives_call()); }
-  /// Starts it, on its loop. `latest`: what the caller's own deadline leaves.
-  void begin(const std::shared_ptr<call_target>& target, core::time_point latest) noexcept;
+  /// Starts it, on its loop, in the initiating function.
+  void begin(const std::shared_ptr<call_target>& target) noexcept { begin(target, core::time_point::max(), started_); }
+  /// Starts it, on its loop, later. `latest`: what the deadline of the caller, who is elsewhere, leaves.
+  void begin_later(const std::shared_ptr<call_target>& target, core::time_point latest) noexcept {
+    begin(target, latest, home().now());
+  }
   /// Keeps a copy of the request, since the caller's will be gone when the call starts.
   void copy_request();
   bool serialise(std::string& why) { return call_.serialise(why); }
-  /// Ends it before its start, on any thread.
-  void refuse(const error_code& why, std::string_view text) noexcept { call_.settle(outcome{.code = why}, text); }
+  /// The controller has got a name for the running call; on any thread, under the controller's lock.
+  void bind_id(const std::shared_ptr<detail::cancel_handle>& handle) noexcept;
 
   controller& control() noexcept { return control_; }
   const error_code& error() const noexcept { return control_.error(); }
@@ -46,6 +50,8 @@ class root_call : public call_listener, private core::live_node {
 
  protected:
   ~root_call();
+  /// Requests to cancel have no effect from now on.
+  void end_names() noexcept;
 
   /// The call has ended; on its loop, in any context.
   virtual void ended() noexcept = 0;
@@ -54,12 +60,14 @@ class root_call : public call_listener, private core::live_node {
   void on_settled(call&) noexcept final;
   void cancel_for_shutdown() noexcept override { call_.cancel(cancel_cause::shutdown); }
   std::string describe() const override;
-  void bind_handles() noexcept;
-  void inherit(core::time_point& deadline) noexcept;
+  void begin(const std::shared_ptr<call_target>& target, core::time_point latest, core::time_point now) noexcept;
+  void bind_names() noexcept;
+  void take_id() noexcept;
 
   std::optional<controller> own_control_;
   controller& control_;
   call call_;
+  const core::time_point started_;  // the time of connecting and of queueing counts, also that of a busy loop
   std::unique_ptr<google::protobuf::Message> request_copy_;
   std::shared_ptr<detail::cancel_handle> slot_handle_;
   std::shared_ptr<detail::cancel_handle> id_handle_;

@@ -5,12 +5,13 @@
 
 namespace braid::detail {
 
-void cancel_handle::bind(cancel_node& node, core::loop& home) noexcept {
+void cancel_handle::bind(cancel_node& node, core::loop& home, total_cancel total) noexcept {
   cancel_cause earlier;
   {
     const std::lock_guard lock(mutex_);
     node_ = &node;
     home_ = &home;
+    total_ = total;
     keep_ = home.owner().shared_from_this();
     earlier = requested_;
   }
@@ -22,25 +23,29 @@ void cancel_handle::release() noexcept {
   const std::lock_guard lock(mutex_);
   node_ = nullptr;
   home_ = nullptr;
+  ended_ = true;
   released = std::move(keep_);
 }
 
-void cancel_handle::request(cancel_cause cause) noexcept {
+void cancel_handle::request(cancel_cause cause, cancel_extent extent) noexcept {
   const std::lock_guard lock(mutex_);
-  if (requested_ != cancel_cause::none) return;
-  requested_ = cause;
+  if (ended_ || requested_ != cancel_cause::none) return;
+  // Before the start nothing was sent; later, only the node's loop can tell.
+  if (extent == cancel_extent::whatever_was_done || !home_) requested_ = cause;
   if (!home_) return;
   // Posted also on the node's own loop: the caller may be inside an emit, or hold a lock of its own.
-  home_->post([self = shared_from_this()] {
-    cancel_node* node;
-    cancel_cause cause;
-    {
-      const std::lock_guard lock_again(self->mutex_);
-      node = self->node_;
-      cause = self->requested_;
-    }
-    if (node) node->cancel(cause);
-  });
+  home_->post([self = shared_from_this(), cause, extent] { self->carry_out(cause, extent); });
+}
+
+void cancel_handle::carry_out(cancel_cause cause, cancel_extent extent) noexcept {
+  cancel_node* node;
+  bool only_if_unsent;
+  {
+    const std::lock_guard lock(mutex_);
+    node = node_;
+    only_if_unsent = extent == cancel_extent::only_if_unsent && total_ == total_cancel::while_unsent;
+  }
+  if (node && !(only_if_unsent && node->anything_sent())) node->cancel(cause);
 }
 
 bool cancel_handle::requested() const noexcept {
@@ -48,10 +53,15 @@ bool cancel_handle::requested() const noexcept {
   return requested_ != cancel_cause::none;
 }
 
+bool cancel_handle::ended() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return ended_;
+}
+
 std::shared_ptr<cancel_handle> make_cancel_handle() { return std::make_shared<cancel_handle>(); }
 
-void request_cancel(const std::shared_ptr<cancel_handle>& handle) noexcept {
-  handle->request(cancel_cause::user);
+void request_cancel(const std::shared_ptr<cancel_handle>& handle, cancel_extent extent) noexcept {
+  handle->request(cancel_cause::user, extent);
 }
 
 }  // namespace braid::detail

@@ -13,23 +13,35 @@ class runtime_core;
 
 namespace braid::detail {
 
+/// What a `total` request does to the node.
+enum class total_cancel : bool {
+  always,        ///< The same as any other.
+  while_unsent,  ///< Cancels while nothing below the node was sent, else nothing.
+};
+
 class cancel_handle : public std::enable_shared_from_this<cancel_handle> {
  public:
   /// On the node's loop: from now on requests reach `node`; one that came earlier does so at once.
-  void bind(cancel_node& node, core::loop& home) noexcept;
-  /// On the node's loop: the node has ended.
+  void bind(cancel_node& node, core::loop& home, total_cancel total = total_cancel::always) noexcept;
+  /// On the node's loop: the node has ended, and requests have no effect any more.
   void release() noexcept;
   /// From any thread. Idempotent.
-  void request(cancel_cause cause) noexcept;
+  void request(cancel_cause cause, cancel_extent extent = cancel_extent::whatever_was_done) noexcept;
+  /// Whether release() was called.
+  bool ended() const noexcept;
   /// Whether a request came before bind().
   bool requested() const noexcept;
 
  private:
+  void carry_out(cancel_cause cause, cancel_extent extent) noexcept;
+
   mutable std::mutex mutex_;
   cancel_node* node_ = nullptr;
   core::loop* home_ = nullptr;
   std::shared_ptr<core::runtime_core> keep_;
   cancel_cause requested_ = cancel_cause::none;
+  total_cancel total_ = total_cancel::always;
+  bool ended_ = false;
 };
 
 }  // namespace braid::detail

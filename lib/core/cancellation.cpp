@@ -44,6 +44,12 @@ bool cancel_node::cancel(cancel_cause cause) noexcept {
   return true;
 }
 
+bool cancel_node::anything_sent() const noexcept {
+  for (const cancel_node& child : children_)
+    if (child.anything_sent()) return true;
+  return false;
+}
+
 // Nodes may leave the list and join it while it is walked, so each child reached moves behind a mark; what
 // joins from now on lands there too and is cancelled by attach().
 void cancel_node::cancel_children() noexcept {
