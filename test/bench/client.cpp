@@ -157,6 +157,7 @@ class client {
   [[noreturn]] void hold() {
     open_channels(1);
     call_each(0, 1);
+    bench::hold_begin(args_);
     on_loop(0, [this] {
       EchoRequest request;
       request.set_payload(payload_);
