@@ -6,7 +6,7 @@
 
 #include <cstddef>
 #include <memory>
-#include <vector>
+#include <utility>
 
 namespace braid::client {
 
@@ -19,23 +19,31 @@ class sub_calls {
     std::unique_ptr<google::protobuf::Message> response;  ///< When the sub call owns it.
   };
 
-  explicit sub_calls(std::size_t count) : entries_(count) {}
+  explicit sub_calls(std::size_t count) : entries_(std::make_unique<slot[]>(count)), count_(count) {}
 
-  std::size_t size() const noexcept { return entries_.size(); }
-  entry* at(std::size_t index) noexcept { return entries_[index].get(); }
-  const entry* at(std::size_t index) const noexcept { return entries_[index].get(); }
-  entry& make(std::size_t index) {
-    if (!entries_[index]) entries_[index] = std::make_unique<entry>();
-    return *entries_[index];
+  std::size_t size() const noexcept { return count_; }
+  /// Null: there is no such sub call.
+  entry* at(std::size_t index) noexcept { return entries_[index].made ? &entries_[index] : nullptr; }
+  const entry* at(std::size_t index) const noexcept { return entries_[index].made ? &entries_[index] : nullptr; }
+  entry& make(std::size_t index) noexcept {
+    entries_[index].made = true;
+    return entries_[index];
   }
 
   /// Takes over the parent's metadata, shared until a sub call changes its own.
   static void inherit_metadata(controller& sub, const controller& parent) noexcept {
     sub.request_metadata_ = parent.request_metadata_;
   }
+  /// Takes the sub calls out of a controller that has ended.
+  static std::unique_ptr<sub_calls> take(controller& from) noexcept { return std::move(from.subs_); }
 
  private:
-  std::vector<std::unique_ptr<entry>> entries_;
+  struct slot final : entry {
+    bool made = false;
+  };
+
+  std::unique_ptr<slot[]> entries_;  // in one piece: a fan-out makes them all
+  std::size_t count_;
 };
 
 }  // namespace braid::client

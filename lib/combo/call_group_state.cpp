@@ -1,5 +1,8 @@
 #include "combo/call_group_state.hpp"
 
+#include "combo/bridged_call.hpp"
+#include "core/runtime_core.hpp"
+
 #include <google/protobuf/message.h>
 
 #include <algorithm>
@@ -14,28 +17,29 @@ class call_group_state::pause final : public detail::await_base {
   using await_base::await_base;
 };
 
-call_group_state::call_group_state(combo_run& parent, std::size_t count)
-    : parent_(parent), subs_(parent.subs(count)), members_(count) {
-  ended_.reserve(count);
+call_group_state::call_group_state(combo_run& parent, client::sub_calls& subs)
+    : parent_(parent), subs_(subs), members_(subs.size()) {
+  ended_.reserve(subs.size());
 }
 
 call_group_state::~call_group_state() = default;
 
 controller& call_group_state::control(std::size_t index) {
-  const bool is_new = subs_.at(index) == nullptr;
-  controller& control = subs_.make(index).control;
-  if (is_new) client::sub_calls::inherit_metadata(control, parent_.control());
-  return control;
+  if (index >= members_.size())
+    throw std::out_of_range("braid: there is no sub call of that index in the group");
+  return parent_.sub_control(subs_, index);
 }
 
 // The same message of the same method is serialised once, by the parent.
 bool call_group_state::shares_payload(const sub_call_request& request) const noexcept {
-  return !request.request && !request.owned_request && (!request.method || request.method == &parent_.method());
+  return !request.request && !request.owned_request &&
+         (!request.method || request.method == &parent_.method());
 }
 
 core::time_point call_group_state::deadline_of(const controller& control, const sub_call_request& request,
                                                core::time_point now) const noexcept {
-  core::time_point deadline = std::min(parent_.deadline(), request.deadline.value_or(core::time_point::max()));
+  core::time_point deadline =
+      std::min(parent_.deadline(), request.deadline.value_or(core::time_point::max()));
   if (const auto timeout = control.timeout(); timeout && timeout->count() >= 0)
     deadline = std::min(deadline, core::saturating_add(now, *timeout));
   return deadline;
@@ -43,16 +47,16 @@ core::time_point call_group_state::deadline_of(const controller& control, const 
 
 void call_group_state::launch(std::size_t index, const std::shared_ptr<client::call_target>& on,
                               sub_call_request request) {
-  if (index >= members_.size() || members_[index].call)
-    throw std::logic_error("braid: a sub call's index is out of range or used twice");
   controller& own = control(index);
+  if (members_[index].call) throw std::logic_error("braid: a sub call of that index was launched already");
   const bool shared = shares_payload(request);
   auto& entry = subs_.make(index);
   entry.request = std::move(request.owned_request);
   entry.response = std::move(request.owned_response);
   const auto& method = request.method ? *request.method : parent_.method();
-  const google::protobuf::Message& message =
-      entry.request ? *entry.request : request.request ? *request.request : parent_.request();
+  const google::protobuf::Message& message = entry.request     ? *entry.request
+                                             : request.request ? *request.request
+                                                               : parent_.request();
   if (!request.response && !entry.response) {
     const bool same = &method == &parent_.method();
     const google::protobuf::Message& prototype =
@@ -78,7 +82,12 @@ void call_group_state::launch(std::size_t index, const std::shared_ptr<client::c
   if (above && shared) sub.share_payload(*above);
   sub.attach(parent_);
   if (!sub.settled() && deadline <= now) sub.cancel(cancel_cause::deadline);
-  if (!sub.settled()) on->start(sub, on);
+  if (sub.settled()) return;
+  if (&on->runtime() == &parent_.home().owner()) {
+    on->start(sub, on);
+  } else {
+    bridged_call::start(sub, on);
+  }
 }
 
 void call_group_state::settled(member& ended) noexcept {
@@ -86,10 +95,16 @@ void call_group_state::settled(member& ended) noexcept {
   ended.finished.emplace(finished_sub_call{ended.index, sub.result(), sub.control(), sub.response()});
   ended_.push_back(ended.index);
   --running_;
+  // The deadline is an instant: what comes later than that ends the whole call, whose timer may need a tick
+  // more.
+  if (sub.result().cause == cancel_cause::deadline && parent_.of() && !parent_.cancelled() &&
+      parent_.deadline() <= parent_.home().now())
+    parent_.of()->cancel(cancel_cause::deadline);
   if (waiting_ && !must_wait()) std::exchange(waiting_, nullptr)->completed();
 }
 
-// Once the parent is cancelled its coroutine goes on only when all sub calls have settled, so that it judges once.
+// Once the parent is cancelled its coroutine goes on only when all sub calls have settled, so that it judges
+// once.
 bool call_group_state::must_wait() const noexcept {
   if (joining_ || parent_.cancelled()) return running_ != 0;
   return taken_ == ended_.size() && running_ != 0;
@@ -134,6 +149,8 @@ void call_group_state::join(yield_context yield) {
   joining_ = false;
 }
 
-finished_sub_call call_group_state::at(std::size_t index) const { return members_.at(index).finished.value(); }
+finished_sub_call call_group_state::at(std::size_t index) const {
+  return members_.at(index).finished.value();
+}
 
 }  // namespace braid::combo

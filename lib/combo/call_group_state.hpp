@@ -19,7 +19,8 @@ namespace braid::combo {
 /// The sub calls of one combo call and the coroutine that waits for them.
 class call_group_state final {
  public:
-  call_group_state(combo_run& parent, std::size_t count);
+  /// `subs`: of `parent`, with room for all.
+  call_group_state(combo_run& parent, client::sub_calls& subs);
   ~call_group_state();
 
   controller& control(std::size_t index);
@@ -53,7 +54,7 @@ class call_group_state final {
 
   combo_run& parent_;
   client::sub_calls& subs_;
-  std::vector<member> members_;  // of a fixed size: calls refer to theirs
+  std::vector<member> members_;     // of a fixed size: calls refer to theirs
   std::vector<std::size_t> ended_;  // in the order in which they ended
   std::size_t taken_ = 0;           // of those
   std::size_t sweep_ = 0;           // the first index that may be unreturned, once the parent is cancelled

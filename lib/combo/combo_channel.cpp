@@ -27,7 +27,8 @@ class combo_target final : public client::call_target {
  private:
   class running final : public combo_function {
    public:
-    running(std::shared_ptr<combo_channel::behaviour> behaviour, const google::protobuf::MethodDescriptor& method)
+    running(std::shared_ptr<combo_channel::behaviour> behaviour,
+            const google::protobuf::MethodDescriptor& method)
         : behaviour_(std::move(behaviour)), method_(method) {}
     void run(combo_call& call, yield_context yield) override { behaviour_->run(call, yield); }
     std::string describe() const override { return fmt::format("the combo of {}", method_.full_name()); }
@@ -56,13 +57,19 @@ void combo_call::fail(const error_code& code, std::string_view text) {
 void combo_call::finish(const outcome& result, std::string_view text) { run_.set_result(result, text); }
 
 void combo_call::finish_as(const finished_sub_call& sub) {
-  if (sub.result.succeeded()) run_.response().GetReflection()->Swap(&run_.response(), &sub.response);
   if (run_.of()) run_.of()->copy_up(sub.control);
-  run_.set_result(sub.result, sub.control.ErrorText());
+  if (!sub.result.succeeded()) {
+    run_.set_result(sub.result, sub.control.ErrorText());
+  } else if (run_.response().GetReflection() != sub.response.GetReflection()) {
+    fail(errc::bad_response, "the sub call's response is of another type");
+  } else {
+    run_.response().GetReflection()->Swap(&run_.response(), &sub.response);
+    run_.set_result(sub.result, {});
+  }
 }
 
 call_group::call_group(combo_call& parent, std::size_t count)
-    : state_(std::make_shared<combo::call_group_state>(parent.state(), count)) {
+    : state_(std::make_shared<combo::call_group_state>(parent.state(), parent.state().new_subs(count))) {
   parent.state().add(state_);
 }
 

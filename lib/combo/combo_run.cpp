@@ -3,6 +3,7 @@
 #include "combo/call_group_state.hpp"
 #include "core/coroutine.hpp"
 
+#include <boost/asio/error.hpp>
 #include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
 
@@ -49,14 +50,23 @@ void combo_run::refuse(const error_code& why, std::string_view text) noexcept {
   settle();
 }
 
-client::sub_calls& combo_run::subs(std::size_t count) {
-  if (!subs_) subs_ = std::make_unique<client::sub_calls>(count);
-  return *subs_;
+client::sub_calls& combo_run::new_subs(std::size_t count) {
+  return *subs_.emplace_back(std::make_unique<client::sub_calls>(count));
 }
 
+controller& combo_run::sub_control(client::sub_calls& subs, std::size_t index) const noexcept {
+  const bool is_new = subs.at(index) == nullptr;
+  controller& made = subs.make(index).control;
+  if (is_new) client::sub_calls::inherit_metadata(made, control());
+  return made;
+}
+
+// A function that passes on the "aborted" of what it waited for ends as its call was ended.
 void combo_run::set_result(const outcome& result, std::string_view text) {
   has_result_ = true;
-  result_ = result;
+  const bool aborted = result.origin == outcome_origin::local && result.cause == cancel_cause::none &&
+                       result.code == boost::asio::error::operation_aborted;
+  result_ = aborted && cancelled() ? outcome::cancelled(cause()) : result;
   text_ = text;
 }
 
@@ -75,30 +85,50 @@ void combo_run::run(yield_context yield) {
   join(yield);
 }
 
-// Groups left behind have been cancelled; their sub calls may need a turn to end.
+// No sub call lives on; what was left behind may need a turn to end.
 void combo_run::join(yield_context yield) {
+  for (auto& group : groups_) group->cancel(cancel_cause::sibling_won);
   for (auto& group : groups_) group->join(yield);
 }
 
+// What a cancelled function throws is most often the "aborted" of its last wait.
 void combo_run::failed(detail::failure why) noexcept {
-  if (!cancelled()) detail::report_failure(why, describe());
+  if (cancelled()) {
+    set_result(outcome::cancelled(cause()), {});
+    return;
+  }
+  detail::report_failure(why, describe());
   set_result(outcome::local_failure(errc::internal), fmt::format("{} failed", describe()));
 }
 
 void combo_run::ended(const detail::loop_executor&) noexcept {
+  if (!has_result_ && cancelled()) set_result(outcome::cancelled(cause()), {});
   if (!has_result_) {
-    set_result(outcome::local_failure(errc::internal), fmt::format("{} returned without a result", describe()));
+    set_result(outcome::local_failure(errc::internal),
+               fmt::format("{} returned without a result", describe()));
   }
   settle();
   delete this;
 }
 
+bool combo_run::ended_by_other_than_deadline() const noexcept {
+  return call_->cancelled() && call_->cause() != cancel_cause::deadline;
+}
+
 void combo_run::settle() noexcept {
   client::call* const of = call_;
   if (!of) return;
-  if (subs_) of->set_sub_calls(std::move(subs_));
-  const bool counts = !of->cancelled() || of->cause() == cancel_cause::deadline;
-  if (result_.succeeded() && counts) {
+  if (!subs_.empty()) of->set_sub_calls(std::move(subs_.back()));
+  if (ended_by_other_than_deadline()) {
+    // Success never, and the code of the cause: which one, 1006 or 125, the call knows.
+    if (of->cause() == cancel_cause::success_limit) {
+      of->settle_cancelled();
+    } else {
+      of->settle(outcome::cancelled(of->cause()), text_);
+    }
+    return;
+  }
+  if (result_.succeeded()) {
     google::protobuf::Message& target = of->response();
     target.GetReflection()->Swap(&target, response_.get());
   }

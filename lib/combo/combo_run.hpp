@@ -28,12 +28,14 @@ class combo_function {
 
 /// One combo call at work: a node below the call, with the coroutine and the sub calls below itself.
 ///
-/// It outlives the call when the call had to end without it, so it has a request and a scratch response of its own.
+/// It outlives the call when the call had to end without it, so it has a request and a scratch response of
+/// its own.
 class combo_run final : public cancel_node, private client::call_runner, private detail::coroutine_body {
  public:
   /// How the request is kept.
   enum class keep_request : bool {
-    as_needed,  ///< Copied only if it may be gone when the start has returned: the function ends when cancelled.
+    as_needed,  ///< Copied only if it may be gone when the start has returned: the function ends when
+                ///< cancelled.
     always,     ///< The function may still run when the call has ended.
   };
 
@@ -55,7 +57,10 @@ class combo_run final : public cancel_node, private client::call_runner, private
   const controller& control() const noexcept { return call_ ? call_->control() : no_control_; }
   core::time_point deadline() const noexcept { return deadline_; }
 
-  client::sub_calls& subs(std::size_t count);
+  /// Room for `count` sub calls, which the call's controller will show instead of what it was to show before.
+  client::sub_calls& new_subs(std::size_t count);
+  /// The controller of a sub call, which has the parent's metadata when it is new.
+  controller& sub_control(client::sub_calls& subs, std::size_t index) const noexcept;
   void add(std::shared_ptr<call_group_state> group) { groups_.push_back(std::move(group)); }
 
   /// What the call will end with when the function has returned.
@@ -74,6 +79,7 @@ class combo_run final : public cancel_node, private client::call_runner, private
   std::string describe() const override;
   void join(yield_context yield);
   void settle() noexcept;
+  bool ended_by_other_than_deadline() const noexcept;
 
   core::loop& home_;
   client::call* call_;
@@ -84,7 +90,7 @@ class combo_run final : public cancel_node, private client::call_runner, private
   core::time_point deadline_;
   controller no_control_;
   std::unique_ptr<combo_function> function_;
-  std::unique_ptr<client::sub_calls> subs_;
+  std::vector<std::unique_ptr<client::sub_calls>> subs_;  // the last is shown
   std::vector<std::shared_ptr<call_group_state>> groups_;
   bool has_result_ = false;
   outcome result_;

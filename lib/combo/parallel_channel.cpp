@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 namespace braid {
@@ -20,7 +21,8 @@ namespace {
 /// What the mappers made of one call: a sub call or nothing for each channel.
 class parallel_plan {
  public:
-  parallel_plan(const std::vector<parallel_member>& members, combo_run& run) : subs_(members.size()) {
+  parallel_plan(const std::vector<parallel_member>& members, combo_run& run)
+      : shown_(run.new_subs(members.size())), subs_(members.size()) {
     for (std::size_t i = 0; i < members.size() && !any_bad_; ++i) {
       sub_call mapped = map(members[i], i, members.size(), run);
       if (mapped.is_bad()) any_bad_ = true;
@@ -35,19 +37,28 @@ class parallel_plan {
   std::size_t count() const noexcept { return count_; }
   std::optional<sub_call>& at(std::size_t index) noexcept { return subs_[index]; }
   bool has(std::size_t index) const noexcept { return subs_[index].has_value(); }
+  /// The mapper gave a response of its own, which lies inside the call's.
+  bool in_place(std::size_t index) noexcept { return subs_[index]->request().response != nullptr; }
   std::size_t size() const noexcept { return subs_.size(); }
+  /// What the call's controller will show.
+  client::sub_calls& shown() noexcept { return shown_; }
 
  private:
-  static sub_call map(const parallel_member& member, std::size_t index, std::size_t count, combo_run& run) noexcept {
+  // All user code that runs before the start does so here, before anything is sent.
+  sub_call map(const parallel_member& member, std::size_t index, std::size_t count, combo_run& run) noexcept {
     if (!member.mapper) return sub_call(run.method(), static_cast<const google::protobuf::Message*>(nullptr));
     try {
-      return member.mapper->map(index, count, run.method(), run.request(), run.response());
+      sub_call mapped = member.mapper->map(index, count, run.method(), run.request(), run.response());
+      if (mapped.preparation() && !mapped.is_bad() && !mapped.is_skip())
+        mapped.preparation()(run.sub_control(shown_, index));
+      return mapped;
     } catch (...) {
       detail::report_failure(detail::describe_current_exception(), "a call_mapper");
       return sub_call::bad();
     }
   }
 
+  client::sub_calls& shown_;
   std::vector<std::optional<sub_call>> subs_;
   std::size_t count_ = 0;
   bool any_bad_ = false;
@@ -76,12 +87,11 @@ class parallel_call final : public combo_function {
 
  private:
   std::shared_ptr<call_group_state> launch(combo_call& call) {
-    auto subs = std::make_shared<call_group_state>(call.state(), plan_.size());
+    auto subs = std::make_shared<call_group_state>(call.state(), plan_.shown());
     call.state().add(subs);
     for (std::size_t i = 0; i < plan_.size(); ++i) {
       auto& planned = plan_.at(i);
       if (!planned) continue;
-      if (planned->preparation()) planned->preparation()(subs->control(i));
       subs->launch(i, (*members_)[i].channel, std::move(planned->request()));
     }
     return subs;
@@ -92,12 +102,15 @@ class parallel_call final : public combo_function {
     return verdict_.add(sub);
   }
 
+  // A response without a merger that lies inside the call's is where it belongs.
   void merge(combo_call& call, const call_group_state& subs) {
     for (std::size_t i = 0; i < plan_.size(); ++i) {
       if (!plan_.has(i)) continue;
       const finished_sub_call sub = subs.at(i);
       if (!sub.result.succeeded()) continue;
-      const merge_result merged = merge_one((*members_)[i].merger.get(), call.response(), sub.response);
+      response_merger* const merger = (*members_)[i].merger.get();
+      if (!merger && plan_.in_place(i)) continue;
+      const merge_result merged = merge_one(merger, call.response(), sub.response);
       if (merged == merge_result::fail_all) verdict_.merge_failed_all();
       if (merged == merge_result::fail) verdict_.add_merge_failure();
       if (verdict_.state() == parallel_verdict::decision::failed) {
@@ -165,7 +178,7 @@ void parallel_target::start(client::call& started, const std::shared_ptr<call_ta
   parallel_plan plan(*members_, *run);
   const error_code refused = parallel_verdict::check(members_->size(), plan.any_bad(), plan.count(), limits);
   if (refused) {
-    run->subs(members_->size());
+    run->new_subs(members_->size());  // none of which was sent
     run->refuse(refused, refusal_text(refused));
     return;
   }
@@ -177,10 +190,9 @@ bool parallel_target::usable() const noexcept {
   std::size_t down = 0;
   for (const auto& each : *members_)
     if (!each.channel->usable()) ++down;
-  const auto limit = [n](const std::optional<int>& set, std::size_t unset) {
-    return set ? std::min(n, static_cast<std::size_t>(std::max(1, *set))) : unset;
-  };
-  return n != 0 && down < limit(options_.fail_limit, n) && n - down >= limit(options_.success_limit, 1);
+  const auto at_least_1 = [](int limit) { return static_cast<std::size_t>(std::max(1, limit)); };
+  const std::size_t bearable = options_.fail_limit ? std::min(n, at_least_1(*options_.fail_limit)) : n;
+  return down < bearable && n - down >= at_least_1(options_.success_limit.value_or(1));
 }
 
 int parallel_target::capacity() const noexcept {
@@ -202,11 +214,12 @@ parallel_channel::~parallel_channel() = default;
 
 void parallel_channel::add_channel(std::shared_ptr<channel_base> channel, std::shared_ptr<call_mapper> mapper,
                                    std::shared_ptr<response_merger> merger) {
-  parallel_->add({channel->target(), std::move(mapper), std::move(merger)});
+  add_channel(channel.get(), std::move(mapper), std::move(merger));
 }
 
 void parallel_channel::add_channel(channel_base* channel, std::shared_ptr<call_mapper> mapper,
                                    std::shared_ptr<response_merger> merger) {
+  if (!channel || channel == this) throw std::invalid_argument("braid: a parallel channel cannot call this channel");
   parallel_->add({channel->target(), std::move(mapper), std::move(merger)});
 }
 
