@@ -68,15 +68,15 @@ struct end : transport_events {
     } else {
       received.append(space.data(), size);
     }
-    if (when_read) when_read();
+    if (const auto told = when_read) told();  // a copy: it may destroy this
   }
   void on_writable() override {
     ++writable;
-    if (when_writable) when_writable();
+    if (const auto told = when_writable) told();  // a copy: it may destroy this
   }
   void on_broken(const error_code& why) override {
     broken = why;
-    if (when_broken) when_broken();
+    if (const auto told = when_broken) told();  // a copy: it may destroy this
   }
 
   void start() {

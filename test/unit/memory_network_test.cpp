@@ -45,15 +45,15 @@ struct end : transport_events {
   void on_read(std::size_t size) override {
     reads.push_back(size);
     received.append(space.data(), size);
-    if (when_told) when_told();
+    if (const auto told = when_told) told();  // a copy: it may destroy this
   }
   void on_writable() override {
     ++writable;
-    if (when_told) when_told();
+    if (const auto told = when_told) told();  // a copy: it may destroy this
   }
   void on_broken(const error_code& why) override {
     broken = why;
-    if (when_told) when_told();
+    if (const auto told = when_told) told();  // a copy: it may destroy this
   }
   bool ended() const { return !reads.empty() && reads.back() == 0; }
 
