@@ -27,7 +27,7 @@ class parallel_target;
 class sub_call {
  public:
   /// A call with messages that outlive the parent call. A borrowed response must lie inside the response given to the
-  /// mapper; null: a new message. A null request: the parent's.
+  /// mapper, where it stays if there is no merger; null: a new message. A null request: the parent's.
   sub_call(const google::protobuf::MethodDescriptor& method, const google::protobuf::Message* request,
            google::protobuf::Message* response = nullptr) noexcept {
     request_.method = &method;
@@ -50,16 +50,20 @@ class sub_call {
   bool is_bad() const noexcept { return kind_ == kind::bad; }
   bool is_skip() const noexcept { return kind_ == kind::skip; }
 
-  /// Changes the sub call's controller before it starts: metadata (shared with the parent's until it is written), a
-  /// timeout that ends it before the parent.
-  sub_call& prepare(std::function<void(controller&)> change) {
+  /// Changes the sub call's controller before anything is sent: metadata (shared with the parent's until it is
+  /// written), a timeout that ends it before the parent. Throwing counts as bad().
+  sub_call& prepare(std::function<void(controller&)> change) & {
     prepare_ = std::move(change);
     return *this;
   }
-  /// An end before the parent's.
-  sub_call& set_deadline(std::chrono::steady_clock::time_point deadline) noexcept {
+  sub_call&& prepare(std::function<void(controller&)> change) && { return std::move(prepare(std::move(change))); }
+  /// An end before the parent's; a later one has no effect.
+  sub_call& set_deadline(std::chrono::steady_clock::time_point deadline) & noexcept {
     request_.deadline = deadline;
     return *this;
+  }
+  sub_call&& set_deadline(std::chrono::steady_clock::time_point deadline) && noexcept {
+    return std::move(set_deadline(deadline));
   }
 
   /// For the library's own layers.
@@ -92,7 +96,7 @@ enum class merge_result {
 };
 
 /// Merges sub responses into the response, after the calls are decided: one at a time, in the order of the channels,
-/// successes only.
+/// successes only. Without one, sub responses are merged by MergeFrom, which needs them to be of the response's type.
 class response_merger {
  public:
   virtual ~response_merger() = default;
@@ -124,8 +128,9 @@ class parallel_channel : public channel_base {
   explicit parallel_channel(const runtime& rt, parallel_channel_options options = {});
   ~parallel_channel() override;
 
-  /// Adds a channel; the same one may be added many times, and any kind of channel. The pointer form borrows: the
-  /// channel must outlive this one and its calls.
+  /// Adds a channel, which is ready for calls; the same one may be added many times, and any kind of channel, also of
+  /// another runtime: its calls then run on a loop of that one. The pointer form borrows: the channel must outlive this
+  /// one and its calls. Throws std::invalid_argument for null and for this channel itself.
   void add_channel(std::shared_ptr<channel_base> channel, std::shared_ptr<call_mapper> mapper = nullptr,
                    std::shared_ptr<response_merger> merger = nullptr);
   void add_channel(channel_base* channel, std::shared_ptr<call_mapper> mapper = nullptr,
