@@ -137,7 +137,6 @@ void connection::watch_sending(bool progress) noexcept {
 void connection::close_when_done() noexcept {
   if (closed_) return;
   read_ended_ = true;
-  transport_->pause_reading();
   session_.drop_incomplete();
   watch_reading();
   close_if_done();

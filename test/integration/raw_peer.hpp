@@ -1,0 +1,110 @@
+#pragma once
+
+#include <arpa/inet.h>
+#include <catch2/catch.hpp>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace server_test {
+
+/// A blocking socket of a peer that only sends what the test says. What it waits for comes within moments; its limit
+/// only turns a hang into a failure.
+class raw_peer {
+ public:
+  explicit raw_peer(int connected) : fd_(connected) {}
+  raw_peer(raw_peer&& other) noexcept : fd_(std::exchange(other.fd_, -1)), received_(std::move(other.received_)) {}
+  ~raw_peer() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  static raw_peer connect(std::uint16_t port) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
+    return raw_peer(fd);
+  }
+
+  void send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      REQUIRE(sent > 0);
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    }
+  }
+  void end_sending() { ::shutdown(fd_, SHUT_WR); }
+  void reset() {
+    const linger now{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    ::close(std::exchange(fd_, -1));
+  }
+
+  /// The next whole frame; empty when the peer has closed or reset.
+  std::string next_frame() {
+    for (;;) {
+      if (received_.size() >= 12) {
+        std::uint32_t body = 0;
+        for (std::size_t i = 4; i < 8; ++i) body = body << 8 | static_cast<unsigned char>(received_[i]);
+        if (const std::size_t size = 12 + std::size_t{body}; received_.size() >= size) {
+          std::string whole = received_.substr(0, size);
+          received_.erase(0, size);
+          return whole;
+        }
+      }
+      if (!receive()) return {};
+    }
+  }
+  bool receive() {
+    pollfd ready{fd_, POLLIN, 0};
+    REQUIRE(::poll(&ready, 1, 60'000) == 1);
+    char space[65536];
+    const ssize_t got = ::recv(fd_, space, sizeof space, 0);
+    if (got <= 0) return false;
+    received_.append(space, static_cast<std::size_t>(got));
+    return true;
+  }
+
+ private:
+  int fd_;
+  std::string received_;
+};
+
+/// Listens on loopback and takes one connection.
+class raw_listener {
+ public:
+  raw_listener() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof at;
+    REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&at), size) == 0);
+    REQUIRE(::listen(fd_, 8) == 0);
+    ::getsockname(fd_, reinterpret_cast<sockaddr*>(&at), &size);
+    port_ = ntohs(at.sin_port);
+  }
+  raw_listener(const raw_listener&) = delete;
+  raw_listener& operator=(const raw_listener&) = delete;
+  ~raw_listener() { ::close(fd_); }
+
+  std::uint16_t port() const { return port_; }
+  raw_peer accept() {
+    const int fd = ::accept(fd_, nullptr, nullptr);
+    REQUIRE(fd >= 0);
+    return raw_peer(fd);
+  }
+
+ private:
+  int fd_;
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace server_test
