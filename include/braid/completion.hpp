@@ -171,10 +171,12 @@ class handler_completion final : public erased_completion<Args...> {
     return ::new (place) handler_completion(std::move(handler));
   }
   void complete(const loop_executor& home, Args... args) override {
+    [[maybe_unused]] const auto work = std::move(work_);  // until the handler is on its executor
     Handler handler = take();
     complete_on_loop(std::move(handler), home, std::move(args)...);
   }
   void complete_without_loop(Args... args) override {
+    [[maybe_unused]] const auto work = std::move(work_);
     Handler handler = take();
     complete_elsewhere(std::move(handler), std::move(args)...);
   }
