@@ -38,7 +38,8 @@ class combo_call {
 
   const google::protobuf::MethodDescriptor& method() const noexcept;
   const google::protobuf::Message& request() const noexcept;
-  /// A scratch copy of the user's response, empty at first; it is swapped into the user's when the call succeeds.
+  /// A scratch copy of the user's response, empty at first; it is swapped into the user's when the call
+  /// succeeds.
   google::protobuf::Message& response() noexcept;
   /// The settings and metadata that the user gave; for reading.
   const controller& control() const noexcept;
@@ -51,7 +52,8 @@ class combo_call {
   void fail(const error_code& code, std::string_view text);
   /// Ends the call as `result` says, with a text for the controller.
   void finish(const outcome& result, std::string_view text);
-  /// Ends the call as a sub call ended: with its code, text and remote side, its response and its attachment.
+  /// Ends the call as a sub call ended: with its code, text and remote side, its response and its attachment. A
+  /// response of another type than the call's makes it errc::bad_response.
   void finish_as(const finished_sub_call& sub);
 
   /// For the library's own layers.
@@ -83,32 +85,39 @@ struct finished_sub_call {
 
 /// The sub calls of one combo call: launches them and hands them back as they end.
 ///
-/// What it does: launch() starts a sub call below the combo call in the cancellation tree; next() suspends until one
-/// has ended and returns it, or null when all have been returned. Once the combo call itself is cancelled (its
-/// deadline included), next() waits for all of them and then returns them in the order of their indices.
+/// What it does: launch() starts a sub call below the combo call in the cancellation tree; next() suspends
+/// until one has ended and returns it, or null when all have been returned. Once the combo call itself is
+/// cancelled (its deadline included), next() waits for all of them and then returns them in the order of
+/// their indices.
 ///
-/// Object lifetimes: a local variable of the combo's coroutine, one for each call. Leaving its scope cancels what is
-/// left; the combo call ends only when that has ended too: no sub call lives on.
+/// Object lifetimes: a local variable of the combo's coroutine, one for each call. Leaving its scope cancels
+/// what is left; the combo call ends only when that has ended too: no sub call lives on.
 class call_group {
  public:
   /// For `parent`'s call. `count`: how many sub calls the user's controller shows; indices are below it.
+  /// Of several groups the controller shows the last.
   call_group(combo_call& parent, std::size_t count);
   call_group(const call_group&) = delete;
   call_group& operator=(const call_group&) = delete;
   ~call_group();
 
-  /// Starts sub call `index` on `on`, once for each index.
+  /// Starts sub call `index` on `on`, once for each index: std::out_of_range and std::logic_error otherwise. A
+  /// channel of another runtime runs it on a loop of its own. Messages that are borrowed must live until the
+  /// sub call has ended. Once the combo call is cancelled the sub call ends at once with the same cause and
+  /// sends nothing.
   void launch(std::size_t index, channel_base& on, sub_call_request request = {});
   /// The controller that sub call `index` will have, for settings of its own; before its launch.
+  /// Throws std::out_of_range.
   controller& control(std::size_t index);
 
   /// The next sub call that has ended; null: all were returned.
   const finished_sub_call* next(yield_context yield);
 
-  /// Cancels the sub calls still running with `cause` and waits for them. They are returned by next() as well.
+  /// Cancels the sub calls still running with `cause` and waits for them. They are returned by next() as
+  /// well.
   void cancel_rest(cancel_cause cause, yield_context yield);
 
-  /// Sub call `index`, which has ended.
+  /// Sub call `index`, which has ended; else std::logic_error is thrown.
   finished_sub_call at(std::size_t index) const;
   /// How many were launched and have not ended.
   std::size_t running() const noexcept;
@@ -119,11 +128,14 @@ class call_group {
 
 /// The base of a user's own combo channel.
 ///
-/// What it does: each call on it runs run() in a coroutine of the call's loop. When run() returns without having
-/// ended the call, the call fails with errc::internal, as it does when run() throws.
+/// What it does: each call on it runs run() in a coroutine of the call's loop. When run() returns without
+/// having ended the call, the call fails with errc::internal, as it does when run() throws (which is logged).
 ///
-/// Cancellation: a cancelled call ends with its cause's code whatever run() does later; run() should return soon, and
-/// its awaits end early. It keeps its own request and scratch response until it has returned.
+/// Cancellation: the waits of run() end early, and run() should return soon. When the cause is the deadline,
+/// what it returns at once still counts, also a success; that it throws, or fails with the "aborted" of a
+/// wait, makes errc::timed_out. With any other cause the call ends with 125 whatever run() says. If it does
+/// not return in the turn of the cancellation, the call ends without it: it keeps its own request and scratch
+/// response, the controller shows no sub calls, and what it says later is dropped.
 ///
 /// Object lifetimes: what run() uses must live as long as calls run: keep it in shared state, see run().
 ///

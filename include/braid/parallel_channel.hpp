@@ -26,8 +26,9 @@ class parallel_target;
 /// What a call_mapper makes of one sub channel: a sub call, nothing, or an error.
 class sub_call {
  public:
-  /// A call with messages that outlive the parent call. A borrowed response must lie inside the response given to the
-  /// mapper, where it stays if there is no merger; null: a new message. A null request: the parent's.
+  /// A call with messages that outlive the parent call. A borrowed response must lie inside the response
+  /// given to the mapper, where it stays if there is no merger; null: a new message. A null request: the
+  /// parent's.
   sub_call(const google::protobuf::MethodDescriptor& method, const google::protobuf::Message* request,
            google::protobuf::Message* response = nullptr) noexcept {
     request_.method = &method;
@@ -35,7 +36,8 @@ class sub_call {
     request_.response = response;
   }
   /// A call with messages that it owns; a null response: a new message.
-  sub_call(const google::protobuf::MethodDescriptor& method, std::unique_ptr<google::protobuf::Message> request,
+  sub_call(const google::protobuf::MethodDescriptor& method,
+           std::unique_ptr<google::protobuf::Message> request,
            std::unique_ptr<google::protobuf::Message> response = nullptr) noexcept {
     request_.method = &method;
     request_.owned_request = std::move(request);
@@ -50,13 +52,15 @@ class sub_call {
   bool is_bad() const noexcept { return kind_ == kind::bad; }
   bool is_skip() const noexcept { return kind_ == kind::skip; }
 
-  /// Changes the sub call's controller before anything is sent: metadata (shared with the parent's until it is
-  /// written), a timeout that ends it before the parent. Throwing counts as bad().
+  /// Changes the sub call's controller before anything is sent: metadata (shared with the parent's until it
+  /// is written), a timeout that ends it before the parent. Throwing counts as bad().
   sub_call& prepare(std::function<void(controller&)> change) & {
     prepare_ = std::move(change);
     return *this;
   }
-  sub_call&& prepare(std::function<void(controller&)> change) && { return std::move(prepare(std::move(change))); }
+  sub_call&& prepare(std::function<void(controller&)> change) && {
+    return std::move(prepare(std::move(change)));
+  }
   /// An end before the parent's; a later one has no effect.
   sub_call& set_deadline(std::chrono::steady_clock::time_point deadline) & noexcept {
     request_.deadline = deadline;
@@ -95,32 +99,36 @@ enum class merge_result {
   fail_all,  ///< The parallel call fails with errc::bad_response.
 };
 
-/// Merges sub responses into the response, after the calls are decided: one at a time, in the order of the channels,
-/// successes only. Without one, sub responses are merged by MergeFrom, which needs them to be of the response's type.
+/// Merges sub responses into the response, after the calls are decided: one at a time, in the order of the
+/// channels, successes only. Without one, sub responses are merged by MergeFrom, which needs them to be of
+/// the response's type.
 class response_merger {
  public:
   virtual ~response_merger() = default;
   /// Throwing counts as merge_result::fail_all.
-  virtual merge_result merge(google::protobuf::Message& response, const google::protobuf::Message& sub_response) = 0;
+  virtual merge_result merge(google::protobuf::Message& response,
+                             const google::protobuf::Message& sub_response) = 0;
 };
 
 /// The settings of a parallel channel.
 struct parallel_channel_options {
   /// As channel_options::timeout. The sub channels' own timeouts do not apply.
   std::chrono::nanoseconds timeout = std::chrono::milliseconds(500);
-  /// The call fails once so many sub calls have failed. Unset: all of them. Below 1: 1; above the number: the number.
+  /// The call fails once so many sub calls have failed. Unset: all of them. Below 1: 1; above the number: the
+  /// number.
   std::optional<int> fail_limit{};
-  /// The call succeeds once so many sub calls have succeeded, and cancels the rest. Unset: one success is needed, and
-  /// all are awaited. More than there are sub calls: the call fails with 22.
+  /// The call succeeds once so many sub calls have succeeded, and cancels the rest. Unset: one success is
+  /// needed, and all are awaited. More than there are sub calls: the call fails with 22.
   std::optional<int> success_limit{};
 };
 
 /// A channel that calls several channels at once.
 ///
-/// Outcome: success if and only if at least max(1, success_limit) sub calls succeeded and fewer than fail_limit
-/// failed. The call ends as soon as that is decided. See docs for the table of codes.
+/// Outcome: success if and only if at least max(1, success_limit) sub calls succeeded and fewer than
+/// fail_limit failed. The call ends as soon as that is decided. See docs for the table of codes.
 ///
-/// Sub calls: a call without a mapper sends the same request, serialised once, to all. controller::sub(i) shows each.
+/// Sub calls: a call without a mapper sends the same request, serialised once, to all. controller::sub(i)
+/// shows each.
 ///
 /// Thread safety: calls may be started from any thread; channels must not be added while calls run.
 class parallel_channel : public channel_base {
@@ -128,9 +136,9 @@ class parallel_channel : public channel_base {
   explicit parallel_channel(const runtime& rt, parallel_channel_options options = {});
   ~parallel_channel() override;
 
-  /// Adds a channel, which is ready for calls; the same one may be added many times, and any kind of channel, also of
-  /// another runtime: its calls then run on a loop of that one. The pointer form borrows: the channel must outlive this
-  /// one and its calls. Throws std::invalid_argument for null and for this channel itself.
+  /// Adds a channel, which is ready for calls; the same one may be added many times, and any kind of channel,
+  /// also of another runtime: its calls then run on a loop of that one. The pointer form borrows: the channel
+  /// must outlive this one and its calls. Throws std::invalid_argument for null and for this channel itself.
   void add_channel(std::shared_ptr<channel_base> channel, std::shared_ptr<call_mapper> mapper = nullptr,
                    std::shared_ptr<response_merger> merger = nullptr);
   void add_channel(channel_base* channel, std::shared_ptr<call_mapper> mapper = nullptr,

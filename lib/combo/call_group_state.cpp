@@ -150,7 +150,9 @@ void call_group_state::join(yield_context yield) {
 }
 
 finished_sub_call call_group_state::at(std::size_t index) const {
-  return members_.at(index).finished.value();
+  const auto& ended = members_.at(index).finished;
+  if (!ended) throw std::logic_error("braid: the sub call has not ended");
+  return *ended;
 }
 
 }  // namespace braid::combo

@@ -8,7 +8,9 @@ namespace {
 
 reply ok(std::chrono::milliseconds after = 0ms) { return {.after = after, .message = "ok"}; }
 reply fails(int code, std::chrono::milliseconds after = 0ms) { return {.after = after, .code = code}; }
-reply partial_ok(std::chrono::milliseconds after = 0ms) { return {.after = after, .message = "ok", .partial = true}; }
+reply partial_ok(std::chrono::milliseconds after = 0ms) {
+  return {.after = after, .message = "ok", .partial = true};
+}
 constexpr auto never = 1h;
 
 }  // namespace
@@ -24,14 +26,16 @@ TEST_CASE("parallel: an empty channel fails with 1", "[parallel]") {
   CHECK(call.response.message() == "untouched");
 }
 
-TEST_CASE("parallel: limits are checked before anything is sent, in the order 1, 1003, 125, 22", "[parallel]") {
+TEST_CASE("parallel: limits are checked before anything is sent, in the order 1, 1003, 125, 22",
+          "[parallel]") {
   world in;
   leaf sub = in.make(ok());
   const auto channel_of = [&](std::vector<char> what, std::optional<int> success_limit) {
     auto channel = std::make_shared<braid::parallel_channel>(
         in.rt, braid::parallel_channel_options{.success_limit = success_limit});
     for (const char each : what) {
-      channel->add_channel(sub.channel(), map_with([each](auto, auto, const auto& method, const auto&, auto&) {
+      channel->add_channel(sub.channel(),
+                           map_with([each](auto, auto, const auto& method, const auto&, auto&) {
                              if (each == 'b') return braid::sub_call::bad();
                              if (each == 's') return braid::sub_call::skip();
                              return same_call(method);
@@ -79,8 +83,8 @@ TEST_CASE("parallel: fail_limit unset is n, below 1 is 1, above n is n", "[paral
 TEST_CASE("parallel: at fail_limit the rest are cancelled with 125", "[parallel]") {
   world in;
   test_call call;
-  CHECK(in.call(*in.parallel({.fail_limit = 2}, {fails(5001, 5ms), ok(never), fails(5001, 9ms), ok(7ms)}), call) ==
-        5001);
+  CHECK(in.call(*in.parallel({.fail_limit = 2}, {fails(5001, 5ms), ok(never), fails(5001, 9ms), ok(7ms)}),
+                call) == 5001);
   CHECK(in.took == 9ms);
   CHECK(call.sub_code(0) == 5001);
   CHECK(call.sub_code(1) == 125);
@@ -100,7 +104,8 @@ TEST_CASE("parallel: success_limit unset awaits all, and one success is enough",
 TEST_CASE("parallel: at success_limit the rest are cancelled with 1006", "[parallel]") {
   world in;
   test_call call;
-  CHECK(in.call(*in.parallel({.success_limit = 2}, {ok(5ms), ok(never), ok(9ms), fails(5001, 20ms)}), call) == 0);
+  CHECK(in.call(*in.parallel({.success_limit = 2}, {ok(5ms), ok(never), ok(9ms), fails(5001, 20ms)}), call) ==
+        0);
   CHECK(in.took == 9ms);
   CHECK(call.sub_code(1) == 1006);
   CHECK(call.sub_cause(1) == cancel_cause::success_limit);
@@ -118,7 +123,8 @@ TEST_CASE("parallel: success_limit below 1 ends at the first success", "[paralle
 TEST_CASE("parallel: ends at once when success_limit can no longer be reached, a true quorum", "[parallel]") {
   world in;
   test_call call;
-  CHECK(in.call(*in.parallel({.success_limit = 2}, {fails(5001, 2ms), fails(5001, 4ms), ok(never)}), call) == 5001);
+  CHECK(in.call(*in.parallel({.success_limit = 2}, {fails(5001, 2ms), fails(5001, 4ms), ok(never)}), call) ==
+        5001);
   CHECK(in.took == 4ms);
   CHECK(call.sub_code(2) == 125);
   CHECK(call.sub_cause(2) == cancel_cause::fail_limit);
@@ -127,9 +133,11 @@ TEST_CASE("parallel: ends at once when success_limit can no longer be reached, a
 TEST_CASE("parallel: both limits may be set, the first that is reached decides", "[parallel]") {
   world in;
   test_call fails_first;
-  CHECK(in.call(*in.parallel({.fail_limit = 1, .success_limit = 1}, {fails(5001, 1ms), ok(2ms)}), fails_first) == 5001);
+  CHECK(in.call(*in.parallel({.fail_limit = 1, .success_limit = 1}, {fails(5001, 1ms), ok(2ms)}),
+                fails_first) == 5001);
   test_call succeeds_first;
-  CHECK(in.call(*in.parallel({.fail_limit = 1, .success_limit = 1}, {fails(5001, 2ms), ok(1ms)}), succeeds_first) == 0);
+  CHECK(in.call(*in.parallel({.fail_limit = 1, .success_limit = 1}, {fails(5001, 2ms), ok(1ms)}),
+                succeeds_first) == 0);
   CHECK(succeeds_first.sub_code(0) == 1006);
 }
 
@@ -196,10 +204,11 @@ TEST_CASE("parallel: retryable when all that failed are", "[parallel]") {
 TEST_CASE("parallel: the text names each failing index with its text", "[parallel]") {
   world in;
   test_call call;
-  CHECK(in.call(*in.parallel({.success_limit = 2}, {ok(), {.code = 5001, .message = "disk full"}, fails(5002, 1ms)}),
+  CHECK(in.call(*in.parallel({.success_limit = 2},
+                             {ok(), {.code = 5001, .message = "disk full"}, fails(5002, 1ms)}),
                 call) == 1005);
-  CHECK(call.control.ErrorText() == "2 of 3 sub calls failed: #1: 5001 disk full; #2: 5002 " +
-                                        from_wire(5002).message());
+  CHECK(call.control.ErrorText() ==
+        "2 of 3 sub calls failed: #1: 5001 disk full; #2: 5002 " + from_wire(5002).message());
 }
 
 TEST_CASE("parallel: partial tells that a sub call did not contribute", "[parallel]") {
@@ -291,7 +300,8 @@ TEST_CASE("parallel: timed out and cancelled are told apart at every depth", "[p
   std::shared_ptr<braid::channel_base> channel = in.make(ok(never)).channel();
   constexpr int depth = 6;
   for (int i = 0; i < depth; ++i) {
-    auto outer = std::make_shared<braid::parallel_channel>(in.rt, braid::parallel_channel_options{.timeout = 40ms});
+    auto outer =
+        std::make_shared<braid::parallel_channel>(in.rt, braid::parallel_channel_options{.timeout = 40ms});
     outer->add_channel(channel);
     outer->add_channel(channel);
     channel = outer;
@@ -343,7 +353,8 @@ TEST_CASE("parallel: at the deadline combos resume deepest first and judge in in
     });
   };
   const auto with_one_done = [&](const char* who, std::shared_ptr<braid::channel_base> more) {
-    auto made = std::make_shared<braid::parallel_channel>(in.rt, braid::parallel_channel_options{.timeout = 20ms});
+    auto made =
+        std::make_shared<braid::parallel_channel>(in.rt, braid::parallel_channel_options{.timeout = 20ms});
     if (more) made->add_channel(std::move(more), nullptr, note(who));
     made->add_channel(in.make(ok(2ms)).channel(), nullptr, note(who));
     made->add_channel(in.make(ok(1ms)).channel(), nullptr, note(who));

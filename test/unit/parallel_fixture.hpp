@@ -61,7 +61,8 @@ class leaf {
   leaf(const braid::runtime& rt, reply answer) : state_(std::make_shared<state>()) {
     state_->answer = std::move(answer);
     channel_ = std::make_shared<braid::combo_channel>(
-        rt, [state = state_](braid::combo_call& call, braid::yield_context yield) { state->run(call, yield); });
+        rt,
+        [state = state_](braid::combo_call& call, braid::yield_context yield) { state->run(call, yield); });
   }
 
   const std::shared_ptr<braid::combo_channel>& channel() const { return channel_; }
@@ -77,11 +78,13 @@ class leaf {
     void run(braid::combo_call& call, braid::yield_context yield) {
       const reply mine = answer;
       const auto* request = dynamic_cast<const golden::EchoRequest*>(&call.request());
-      asked.push_back({request ? request->message() : "", call.control().request_metadata(), call.deadline()});
+      asked.push_back(
+          {request ? request->message() : "", call.control().request_metadata(), call.deadline()});
       if (mine.after != 0ms) braid::sleep_for(mine.after, yield);
       if (mine.code != 0) {
         const error_code code = from_wire(mine.code);
-        call.finish(mine.from_peer ? outcome::peer_failure(code) : outcome::local_failure(code), mine.message);
+        call.finish(mine.from_peer ? outcome::peer_failure(code) : outcome::local_failure(code),
+                    mine.message);
         return;
       }
       if (auto* response = dynamic_cast<golden::EchoResponse*>(&call.response())) {
@@ -160,20 +163,22 @@ class world {
 /// A mapper from a function.
 class mapper final : public braid::call_mapper {
  public:
-  using function = std::function<braid::sub_call(std::size_t index, std::size_t count,
-                                                 const google::protobuf::MethodDescriptor& method,
-                                                 const google::protobuf::Message& request,
-                                                 google::protobuf::Message& response)>;
+  using function = std::function<braid::sub_call(
+      std::size_t index, std::size_t count, const google::protobuf::MethodDescriptor& method,
+      const google::protobuf::Message& request, google::protobuf::Message& response)>;
   explicit mapper(function map) : map_(std::move(map)) {}
   braid::sub_call map(std::size_t index, std::size_t count, const google::protobuf::MethodDescriptor& method,
-                      const google::protobuf::Message& request, google::protobuf::Message& response) override {
+                      const google::protobuf::Message& request,
+                      google::protobuf::Message& response) override {
     return map_(index, count, method, request, response);
   }
 
  private:
   function map_;
 };
-inline std::shared_ptr<mapper> map_with(mapper::function map) { return std::make_shared<mapper>(std::move(map)); }
+inline std::shared_ptr<mapper> map_with(mapper::function map) {
+  return std::make_shared<mapper>(std::move(map));
+}
 
 /// Passes the request on as it is.
 inline braid::sub_call same_call(const google::protobuf::MethodDescriptor& method) {

@@ -21,8 +21,8 @@ TEST_CASE("mapper: gets index, count, method, request and response", "[parallel]
   std::vector<std::size_t> indices;
   for (int i = 0; i < 3; ++i) {
     channel.add_channel(in.make(echo()).channel(),
-                        map_with([&](std::size_t index, std::size_t count, const auto& method, const auto& request,
-                                     auto& response) {
+                        map_with([&](std::size_t index, std::size_t count, const auto& method,
+                                     const auto& request, auto& response) {
                           indices.push_back(index);
                           CHECK(count == 3);
                           CHECK(&method == &echo_method());
@@ -46,23 +46,23 @@ TEST_CASE("mapper: requests and responses may be owned or borrowed", "[parallel]
                         return braid::sub_call(method, &borrowed);
                       }),
                       joining());
-  channel.add_channel(in.make(echo()).channel(),
-                      map_with([&](auto, auto, const auto& method, const auto&, auto&) {
-                        return braid::sub_call(method, std::make_unique<golden::EchoRequest>(request_of("owned ")));
-                      }),
-                      joining());
-  channel.add_channel(in.make(echo()).channel(),
-                      map_with([&](auto, auto, const auto& method, const auto&, auto&) {
-                        auto response = std::make_unique<golden::EchoResponse>();
-                        owned_response = response.get();
-                        return braid::sub_call(method, std::make_unique<golden::EchoRequest>(request_of("both")),
-                                               std::move(response));
-                      }),
-                      merge_with([&](golden::EchoResponse& all, const golden::EchoResponse& one) {
-                        CHECK(&one == owned_response);
-                        all.set_message(all.message() + one.message());
-                        return braid::merge_result::merged;
-                      }));
+  channel.add_channel(
+      in.make(echo()).channel(), map_with([&](auto, auto, const auto& method, const auto&, auto&) {
+        return braid::sub_call(method, std::make_unique<golden::EchoRequest>(request_of("owned ")));
+      }),
+      joining());
+  channel.add_channel(
+      in.make(echo()).channel(), map_with([&](auto, auto, const auto& method, const auto&, auto&) {
+        auto response = std::make_unique<golden::EchoResponse>();
+        owned_response = response.get();
+        return braid::sub_call(method, std::make_unique<golden::EchoRequest>(request_of("both")),
+                               std::move(response));
+      }),
+      merge_with([&](golden::EchoResponse& all, const golden::EchoResponse& one) {
+        CHECK(&one == owned_response);
+        all.set_message(all.message() + one.message());
+        return braid::merge_result::merged;
+      }));
   test_call call;
   CHECK(in.call(channel, call) == 0);
   CHECK(call.response.message() == "borrowed owned both");
@@ -124,7 +124,8 @@ TEST_CASE("mapper: bad() fails at once with 1003 and sends nothing", "[parallel]
   leaf sub = in.make(echo());
   braid::parallel_channel channel(in.rt);
   for (int i = 0; i < 3; ++i) {
-    channel.add_channel(sub.channel(), map_with([=](std::size_t index, auto, const auto& method, const auto&, auto&) {
+    channel.add_channel(sub.channel(),
+                        map_with([=](std::size_t index, auto, const auto& method, const auto&, auto&) {
                           if (index != 1) return same_call(method);
                           if (how == 0) return braid::sub_call::bad();
                           if (how == 1) throw std::runtime_error("cannot map");
@@ -146,8 +147,9 @@ TEST_CASE("mapper: skip() leaves sub(i) null and is not counted", "[parallel][ma
   world in;
   leaf skipped = in.make(echo());
   braid::parallel_channel channel(in.rt, {.fail_limit = 2});
-  channel.add_channel(skipped.channel(),
-                      map_with([](auto, auto, const auto&, const auto&, auto&) { return braid::sub_call::skip(); }));
+  channel.add_channel(skipped.channel(), map_with([](auto, auto, const auto&, const auto&, auto&) {
+                        return braid::sub_call::skip();
+                      }));
   channel.add_channel(in.make({.code = 5001}).channel());
   channel.add_channel(in.make({.code = 5001}).channel());
   test_call call;
@@ -172,7 +174,8 @@ TEST_CASE("mapper: without one the same method and request, and a new response",
   CHECK(call.response.message() == "question");
 }
 
-TEST_CASE("mapper: metadata goes to every sub call, and changes are its own sub call's", "[parallel][mapper]") {
+TEST_CASE("mapper: metadata goes to every sub call, and changes are its own sub call's",
+          "[parallel][mapper]") {
   world in;
   leaf one = in.make(echo());
   leaf two = in.make(echo());
@@ -252,7 +255,8 @@ TEST_CASE("mapper: may give its sub call an earlier deadline, never a later one"
   CHECK(call.control.sub(1)->latency() == 50ms);
 }
 
-TEST_CASE("mapper: an earlier deadline that has passed sends nothing for that sub call", "[parallel][mapper]") {
+TEST_CASE("mapper: an earlier deadline that has passed sends nothing for that sub call",
+          "[parallel][mapper]") {
   world in;
   leaf sub = in.make(echo());
   braid::parallel_channel channel(in.rt);
@@ -288,7 +292,8 @@ TEST_CASE("merger: starts when all is decided and no sub call lives any more", "
     when.push_back(in.sim.elapsed());
     return braid::merge_result::merged;
   });
-  for (const auto after : {5ms, 9ms, 30ms}) channel.add_channel(in.make(says("x", after)).channel(), nullptr, note);
+  for (const auto after : {5ms, 9ms, 30ms})
+    channel.add_channel(in.make(says("x", after)).channel(), nullptr, note);
   test_call call;
   CHECK(in.call(channel, call) == 0);
   CHECK(when == std::vector<std::chrono::nanoseconds>{9ms, 9ms});
@@ -306,8 +311,9 @@ TEST_CASE("merger: a response of another type needs one", "[parallel][merger]") 
   world in;
   const auto& other = *golden::EchoService::descriptor()->FindMethodByName("Missing");
   braid::parallel_channel channel(in.rt);
-  channel.add_channel(in.make(says("same type")).channel(),
-                      map_with([&](auto, auto, const auto&, const auto&, auto&) { return same_call(other); }));
+  channel.add_channel(
+      in.make(says("same type")).channel(),
+      map_with([&](auto, auto, const auto&, const auto&, auto&) { return same_call(other); }));
   test_call call;
   CHECK(in.call(channel, call) == 0);
   braid::parallel_channel strange(in.rt);
