@@ -35,7 +35,8 @@ class attempt final
     session_id_ = session_id;
   }
 
-  // For the connection: where in its stream of bytes the request begins, once sent; what it holds while waiting.
+  // For the connection: where in its stream of bytes the request begins, once sent; what it holds while
+  // waiting.
   std::uint64_t position() const noexcept { return position_; }
   void set_position(std::uint64_t position) noexcept { position_ = position; }
   std::size_t held_bytes() const noexcept { return held_bytes_; }

@@ -11,7 +11,8 @@
 namespace braid::client {
 namespace {
 
-constexpr std::size_t inline_payload = 16 * 1024;  // larger messages are serialised apart and sent by reference
+constexpr std::size_t inline_payload =
+    16 * 1024;  // larger messages are serialised apart and sent by reference
 
 std::int32_t remaining_ms(core::time_point now, core::time_point deadline) {
   const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
@@ -86,15 +87,17 @@ void baidu_std_session::start(attempt& started) {
 // What the server would close the connection for, or what nobody takes away, fails here and alone.
 void baidu_std_session::refuse(attempt& started, std::size_t body_size, std::size_t meta_size) noexcept {
   if (body_size > max_body_size_) {
-    started.finish(outcome::local_failure(errc::bad_request),
-                   fmt::format("the request of {} bytes is over max_body_size {}", body_size, max_body_size_));
+    started.finish(
+        outcome::local_failure(errc::bad_request),
+        fmt::format("the request of {} bytes is over max_body_size {}", body_size, max_body_size_));
   } else if (meta_size > wire::default_max_meta_size) {
     started.finish(outcome::local_failure(errc::bad_request),
-                   fmt::format("the request's metadata of {} bytes is over the protocol's limit of {}", meta_size,
-                               wire::default_max_meta_size));
+                   fmt::format("the request's metadata of {} bytes is over the protocol's limit of {}",
+                               meta_size, wire::default_max_meta_size));
   } else {
-    started.finish(outcome::local_failure(errc::overcrowded),
-                   fmt::format("{} bytes wait to be sent, max_unsent_bytes is {}", out_.size(), out_.limit()));
+    started.finish(
+        outcome::local_failure(errc::overcrowded),
+        fmt::format("{} bytes wait to be sent, max_unsent_bytes is {}", out_.size(), out_.limit()));
   }
 }
 
@@ -107,9 +110,14 @@ session_failure baidu_std_session::on_read(std::size_t size) {
   const core::time_point now = home_.now();
   for (;;) {
     switch (reader_.next(frame_)) {
-      case wire::frame_reader::status::need_more: return {};
-      case wire::frame_reader::status::frame: answered(frame_, now); break;
-      case wire::frame_reader::status::oversized: too_large(frame_); break;
+      case wire::frame_reader::status::need_more:
+        return {};
+      case wire::frame_reader::status::frame:
+        answered(frame_, now);
+        break;
+      case wire::frame_reader::status::oversized:
+        too_large(frame_);
+        break;
       case wire::frame_reader::status::broken:
         return {errc::bad_response,
                 fmt::format("the server sent a broken frame: {}", wire::to_string(reader_.error()))};
@@ -137,7 +145,8 @@ void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& fra
   const wire::rpc_meta& meta = frame.meta;
   if (const std::int32_t code = meta.response.error_code.value_or(0); code != 0) {
     take_metadata(of.control(), frame);
-    waiting.finish(outcome::peer_failure(from_wire(code)), meta.response.error_text.value_or(std::string_view()));
+    waiting.finish(outcome::peer_failure(from_wire(code)),
+                   meta.response.error_text.value_or(std::string_view()));
     return;
   }
   const auto unreadable = [&](std::string_view why) {
@@ -152,8 +161,8 @@ void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& fra
   if (!of.response().ParsePartialFromArray(frame.payload.data(), static_cast<int>(frame.payload.size())))
     return unreadable(fmt::format("the response is no valid {}", of.response().GetTypeName()));
   if (!of.response().IsInitialized())
-    return unreadable(fmt::format("the response lacks required fields: {}",
-                                  of.response().InitializationErrorString()));
+    return unreadable(
+        fmt::format("the response lacks required fields: {}", of.response().InitializationErrorString()));
   take_metadata(of.control(), frame);
   waiting.finish(outcome::success());
 }

@@ -41,8 +41,9 @@ class call_runner {
 /// What runs it (an attempt on a connection, a combo's coroutine) hangs below it in the tree and settles it.
 class call final : public cancel_node {
  public:
-  call(core::loop& home, const google::protobuf::MethodDescriptor& method, const google::protobuf::Message& request,
-       google::protobuf::Message& response, controller& control, call_listener& listener) noexcept;
+  call(core::loop& home, const google::protobuf::MethodDescriptor& method,
+       const google::protobuf::Message& request, google::protobuf::Message& response, controller& control,
+       call_listener& listener) noexcept;
   ~call() override;
 
   core::loop& home() const noexcept { return home_; }
@@ -69,11 +70,13 @@ class call final : public cancel_node {
   /// The request's bytes, made once. False: it cannot be serialised; `why` says what is wrong.
   bool serialise(std::string& why);
   const buffer& payload() const noexcept { return payload_source_ ? payload_source_->payload() : payload_; }
-  bool has_payload() const noexcept { return payload_source_ ? payload_source_->has_payload() : has_payload_; }
+  bool has_payload() const noexcept {
+    return payload_source_ ? payload_source_->has_payload() : has_payload_;
+  }
   bool shares_payload() const noexcept { return payload_source_ != nullptr; }
 
-  /// Ends the call, once. A cancelled call ends with its cause's code whatever `result` says, except that what was
-  /// finished when the deadline came still counts.
+  /// Ends the call, once. A cancelled call ends with its cause's code whatever `result` says, except that
+  /// what was finished when the deadline came still counts.
   void settle(const outcome& result, std::string_view text) noexcept;
   void settle_cancelled() noexcept;
   bool settled() const noexcept { return settled_; }
@@ -82,7 +85,8 @@ class call final : public cancel_node {
   /// The sub call of a parallel call that has what it needs: its code will be 1006 rather than 125.
   bool cancel_as_finished(cancel_cause cause) noexcept;
 
-  /// A combo's coroutine runs for this call: when the call is cancelled, it waits for it until the end of the turn.
+  /// A combo's coroutine runs for this call: when the call is cancelled, it waits for it until the end of the
+  /// turn.
   void set_runner(call_runner& runner) noexcept { runner_ = &runner; }
 
   /// Whether the request may be used until the call has ended; else only until its start returns.
@@ -110,7 +114,9 @@ class call final : public cancel_node {
 
   struct deadline_timer : core::timer_node {
     explicit deadline_timer(call& of) noexcept : timer_node(&deadline_timer::fire), owner(of) {}
-    static void fire(timer_node& node) { static_cast<deadline_timer&>(node).owner.cancel(cancel_cause::deadline); }
+    static void fire(timer_node& node) {
+      static_cast<deadline_timer&>(node).owner.cancel(cancel_cause::deadline);
+    }
     call& owner;
   };
   /// Settles a cancelled combo call whose coroutine has not returned by the end of the turn.

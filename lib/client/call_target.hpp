@@ -8,8 +8,8 @@
 
 namespace braid::client {
 
-/// What a channel hands its calls to. Calls keep it alive until they have started, combos as long as they run, so that
-/// the channel itself may go at any time.
+/// What a channel hands its calls to. Calls keep it alive until they have started, combos as long as they
+/// run, so that the channel itself may go at any time.
 class call_target {
  public:
   call_target(std::shared_ptr<core::runtime_core> runtime, std::chrono::nanoseconds timeout) noexcept

@@ -32,7 +32,8 @@ class no_server final : public call_target {
 /// The server behind a channel: for each loop, the connection to it.
 class single_server final : public call_target {
  public:
-  single_server(std::shared_ptr<core::runtime_core> runtime, const endpoint& server, const channel_options& options)
+  single_server(std::shared_ptr<core::runtime_core> runtime, const endpoint& server,
+                const channel_options& options)
       : call_target(std::move(runtime), options.timeout),
         settings_(server, options),
         connections_(this->runtime().loop_count()) {}
@@ -111,7 +112,8 @@ void channel::init(std::string_view address, channel_options options) {
   if (ec) throw boost::system::system_error(ec, fmt::format("channel to '{}': {}", address, why));
 }
 
-void channel::init(std::string_view address, const channel_options& options, error_code& ec, std::string& why) {
+void channel::init(std::string_view address, const channel_options& options, error_code& ec,
+                   std::string& why) {
   endpoint server;
   ec = client::parse_server(address, server, why);
   if (!ec) ec = client::check(options, why);

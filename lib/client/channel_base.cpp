@@ -84,7 +84,8 @@ class closure_completion final : public detail::erased_completion<error_code> {
   google::protobuf::Closure* done_;
 };
 
-/// What the thread that starts a call brings along: the deadline of the coroutine that it runs, on whatever loop.
+/// What the thread that starts a call brings along: the deadline of the coroutine that it runs, on whatever
+/// loop.
 core::time_point callers_deadline(const controller* control) noexcept {
   core::loop* const here = core::loop::current();
   detail::coroutine* const caller = here ? here->running_coroutine() : nullptr;
@@ -114,7 +115,8 @@ void start_elsewhere(const std::shared_ptr<call_target>& target, const call_requ
 
 using client::call_request;
 
-channel_base::channel_base(std::shared_ptr<client::call_target> target) noexcept : target_(std::move(target)) {}
+channel_base::channel_base(std::shared_ptr<client::call_target> target) noexcept
+    : target_(std::move(target)) {}
 channel_base::~channel_base() = default;
 
 channel_base::executor_type channel_base::get_executor() const noexcept {
@@ -134,7 +136,8 @@ void channel_base::start_call(controller* control, const google::protobuf::Metho
     started->set_request_borrowed();
     started->begin(target_);
   } else {
-    client::start_elsewhere(target_, wanted, client::request_lifetime::initiation, completion, std::move(cancel));
+    client::start_elsewhere(target_, wanted, client::request_lifetime::initiation, completion,
+                            std::move(cancel));
   }
 }
 
@@ -180,8 +183,8 @@ void channel_base::call(const google::protobuf::MethodDescriptor& method, contro
     return;
   }
   client::blocking_completion waiting;
-  client::start_elsewhere(target_, {&method, &request, &response, &control}, client::request_lifetime::call, &waiting,
-                          nullptr);
+  client::start_elsewhere(target_, {&method, &request, &response, &control}, client::request_lifetime::call,
+                          &waiting, nullptr);
   waiting.wait(target_->runtime());
   ec = control.error();
 }
@@ -193,15 +196,16 @@ void channel_base::call(const google::protobuf::MethodDescriptor& method, contro
   if (ec) throw call_error(ec, control.ErrorText(), control.remote_side().to_string(), control.attempts());
 }
 
-void channel_base::call(const google::protobuf::MethodDescriptor& method, const google::protobuf::Message& request,
-                        google::protobuf::Message& response) {
+void channel_base::call(const google::protobuf::MethodDescriptor& method,
+                        const google::protobuf::Message& request, google::protobuf::Message& response) {
   controller control;
   call(method, control, request, response);
 }
 
 void channel_base::CallMethod(const google::protobuf::MethodDescriptor* method,
-                              google::protobuf::RpcController* control, const google::protobuf::Message* request,
-                              google::protobuf::Message* response, google::protobuf::Closure* done) {
+                              google::protobuf::RpcController* control,
+                              const google::protobuf::Message* request, google::protobuf::Message* response,
+                              google::protobuf::Closure* done) {
   auto* const ours = dynamic_cast<controller*>(control);
   if (control && !ours) {
     control->SetFailed("braid: the controller of a call on a channel must be a braid::controller");

@@ -55,8 +55,8 @@ void connection::take(attempt& started) noexcept {
   const std::size_t limit = settings_.max_unsent_bytes;
   if (limit != 0 && waiting_bytes_ != 0 && held > limit - std::min(waiting_bytes_, limit)) {
     started.finish(outcome::local_failure(errc::overcrowded),
-                   fmt::format("{} bytes wait for the connection to {}, max_unsent_bytes is {}", waiting_bytes_,
-                               remote_.to_string(), limit));
+                   fmt::format("{} bytes wait for the connection to {}, max_unsent_bytes is {}",
+                               waiting_bytes_, remote_.to_string(), limit));
     return;
   }
   started.set_held_bytes(held);
@@ -122,7 +122,8 @@ void connection::connect_next() noexcept {
   const endpoint to(addresses_.back());
   addresses_.pop_back();
   remote_ = to;
-  const net::transport_options options{.keepalive = settings_.keepalive, .user_timeout = settings_.tcp_user_timeout};
+  const net::transport_options options{.keepalive = settings_.keepalive,
+                                       .user_timeout = settings_.tcp_user_timeout};
   connecting_ = net::network_of(home_).connect(home_, to, options, *this);
 }
 
@@ -132,7 +133,8 @@ void connection::on_connect_failed(const error_code& why) {
     connect_next();
     return;
   }
-  connect_failed(call_code(why), fmt::format("connecting to {} failed: {}", remote_.to_string(), describe(why)));
+  connect_failed(call_code(why),
+                 fmt::format("connecting to {} failed: {}", remote_.to_string(), describe(why)));
 }
 
 void connection::connect_timed_out() noexcept {

@@ -23,9 +23,11 @@ namespace braid::client {
 
 class connection_table;
 
-/// One loop's connection to one server: connected when a call needs it, shared by all calls, connected anew after it
-/// broke.
-class connection final : private net::transport_events, private net::connect_events, private core::turn_end_hook {
+/// One loop's connection to one server: connected when a call needs it, shared by all calls, connected anew
+/// after it broke.
+class connection final : private net::transport_events,
+                         private net::connect_events,
+                         private core::turn_end_hook {
  public:
   connection(core::loop& home, connection_table& table, const connection_settings& settings);
   connection(const connection&) = delete;

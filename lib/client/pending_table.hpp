@@ -9,8 +9,8 @@ class attempt;
 
 /// The attempts that wait for an answer on one connection, by the id that the answer will carry.
 ///
-/// An id is a slot's index and the number of times that the slot was used, so that looking up costs one comparison and
-/// the answer to a forgotten attempt is never taken for another's. No id is 0, and all fit a
+/// An id is a slot's index and the number of times that the slot was used, so that looking up costs one
+/// comparison and the answer to a forgotten attempt is never taken for another's. No id is 0, and all fit a
 /// positive int64.
 class pending_table {
  public:

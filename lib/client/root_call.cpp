@@ -12,7 +12,8 @@
 
 namespace braid::client {
 
-root_call::root_call(core::loop& home, const call_request& wanted, std::shared_ptr<detail::cancel_handle> cancel)
+root_call::root_call(core::loop& home, const call_request& wanted,
+                     std::shared_ptr<detail::cancel_handle> cancel)
     : control_(wanted.control ? *wanted.control : own_control_.emplace()),
       call_(home, *wanted.method, *wanted.request, *wanted.response, control_, *this),
       started_(home.now()),

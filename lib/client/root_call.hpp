@@ -23,7 +23,8 @@ struct call_request {
   controller* control;  ///< Null: the call brings its own.
 };
 
-/// The call that a user started: the root of a tree, or below the server call that the user's handler runs for.
+/// The call that a user started: the root of a tree, or below the server call that the user's handler runs
+/// for.
 class root_call : public call_listener, private core::live_node {
  public:
   root_call(core::loop& home, const call_request& wanted, std::shared_ptr<detail::cancel_handle> cancel);
@@ -33,7 +34,9 @@ class root_call : public call_listener, private core::live_node {
   /// The caller's request may be gone once the initiating function has returned.
   void set_request_borrowed() noexcept { call_.set_request_lives(control_.request_outlives_call()); }
   /// Starts it, on its loop, in the initiating function.
-  void begin(const std::shared_ptr<call_target>& target) noexcept { begin(target, core::time_point::max(), started_); }
+  void begin(const std::shared_ptr<call_target>& target) noexcept {
+    begin(target, core::time_point::max(), started_);
+  }
   /// Starts it, on its loop, later. `latest`: what the deadline of the caller, who is elsewhere, leaves.
   void begin_later(const std::shared_ptr<call_target>& target, core::time_point latest) noexcept {
     begin(target, latest, home().now());
@@ -60,7 +63,8 @@ class root_call : public call_listener, private core::live_node {
   void on_settled(call&) noexcept final;
   void cancel_for_shutdown() noexcept override { call_.cancel(cancel_cause::shutdown); }
   std::string describe() const override;
-  void begin(const std::shared_ptr<call_target>& target, core::time_point latest, core::time_point now) noexcept;
+  void begin(const std::shared_ptr<call_target>& target, core::time_point latest,
+             core::time_point now) noexcept;
   void bind_names() noexcept;
   void take_id() noexcept;
 

@@ -24,7 +24,9 @@ class sub_calls {
   std::size_t size() const noexcept { return count_; }
   /// Null: there is no such sub call.
   entry* at(std::size_t index) noexcept { return entries_[index].made ? &entries_[index] : nullptr; }
-  const entry* at(std::size_t index) const noexcept { return entries_[index].made ? &entries_[index] : nullptr; }
+  const entry* at(std::size_t index) const noexcept {
+    return entries_[index].made ? &entries_[index] : nullptr;
+  }
   entry& make(std::size_t index) noexcept {
     entries_[index].made = true;
     return entries_[index];
