@@ -83,7 +83,8 @@ std::shared_ptr<cancel_handle> connect_slot(Slot slot) {
   slot.assign([handle](boost::asio::cancellation_type type) {
     using boost::asio::cancellation_type;
     if (type == cancellation_type::none) return;
-    const bool strong = (type & (cancellation_type::terminal | cancellation_type::partial)) != cancellation_type::none;
+    const bool strong =
+        (type & (cancellation_type::terminal | cancellation_type::partial)) != cancellation_type::none;
     request_cancel(handle, strong ? cancel_extent::whatever_was_done : cancel_extent::only_if_unsent);
   });
   return handle;
@@ -118,16 +119,22 @@ void complete_on_loop(Handler handler, const loop_executor& home, Args... args) 
   }
 }
 
-/// Calls `handler` where the loop is gone: posted to the handler's own executor, else to the system's.
-template <typename Handler, typename... Args>
-void complete_elsewhere(Handler handler, Args... args) {
-  auto executor = boost::asio::get_associated_executor(handler, boost::asio::system_executor());
+/// Posts a call of `handler` to its own executor, else to `fallback`.
+template <typename Handler, typename Executor, typename... Args>
+void complete_by_post(Handler handler, const Executor& fallback, Args... args) {
+  auto executor = boost::asio::get_associated_executor(handler, fallback);
   auto slot = boost::asio::get_associated_cancellation_slot(handler);
   boost::asio::post(executor, [handler = std::move(handler), slot,
                                values = std::tuple<Args...>(std::move(args)...)]() mutable {
     slot.clear();  // on the handler's executor, as the slot belongs to that thread
     std::apply([&](auto&... value) { std::move(handler)(std::move(value)...); }, values);
   });
+}
+
+/// Calls `handler` where the loop is gone: posted to the handler's own executor, else to the system's.
+template <typename Handler, typename... Args>
+void complete_elsewhere(Handler handler, Args... args) {
+  complete_by_post(std::move(handler), boost::asio::system_executor(), std::move(args)...);
 }
 
 /// A completion handler of some type, called once.

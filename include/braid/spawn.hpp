@@ -10,6 +10,7 @@
 #include <braid/runtime.hpp>
 
 #include <boost/asio/async_result.hpp>
+#include <boost/asio/system_executor.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -58,6 +59,8 @@ class coroutine_body {
   /// Instead of all of these: no stack could be had, or the runtime stops. On any thread. May destroy the
   /// body.
   virtual void refused(const error_code& why) noexcept = 0;
+  /// The same on its loop, which still runs; perhaps inside the initiating function.
+  virtual void refused_on(const loop_executor& /*home*/, const error_code& why) noexcept { refused(why); }
   /// For the log.
   virtual std::string describe() const = 0;
 };
@@ -121,17 +124,20 @@ class spawned final : public coroutine_body {
       complete_on_loop(std::move(handler_), home, code_);
     }
   }
-  void refused(const error_code& why) noexcept override {
-    const std::unique_ptr<spawned> self(this);
-    if constexpr (has_value) {
-      complete_elsewhere(std::move(handler_), error_code(why), value());
-    } else {
-      complete_elsewhere(std::move(handler_), error_code(why));
-    }
-  }
+  void refused(const error_code& why) noexcept override { refuse(boost::asio::system_executor(), why); }
+  void refused_on(const loop_executor& home, const error_code& why) noexcept override { refuse(home, why); }
   std::string describe() const override { return describe_location(where_); }
 
  private:
+  template <typename Executor>
+  void refuse(const Executor& fallback, const error_code& why) noexcept {
+    const std::unique_ptr<spawned> self(this);
+    if constexpr (has_value) {
+      complete_by_post(std::move(handler_), fallback, error_code(why), value());
+    } else {
+      complete_by_post(std::move(handler_), fallback, error_code(why));
+    }
+  }
   auto value() { return result_ ? std::move(*result_) : result_type(); }
 
   std::optional<Function> function_;

@@ -13,7 +13,9 @@ const error_code no_memory{ENOMEM, boost::system::system_category()};
 
 void start_or_refuse(core::loop& home, coroutine_body* body, const coroutine_context& context,
                      start_mode mode, std::shared_ptr<cancel_handle> handle) {
-  if (!coroutine::start(home, *body, context, mode, std::move(handle))) body->refused(no_memory);
+  if (!coroutine::start(home, *body, context, mode, std::move(handle))) {
+    body->refused_on(home.executor(), no_memory);
+  }
 }
 
 /// A coroutine on its way to its loop. One that never gets there is refused.
@@ -29,7 +31,11 @@ class pending_start {
 
   /// On the loop.
   void start(start_mode mode) {
-    if (!home_.owner().stop_begun()) start_or_refuse(home_, body_.release(), {}, mode, std::move(handle_));
+    if (home_.owner().stop_begun()) {
+      body_.release()->refused_on(home_.executor(), boost::asio::error::operation_aborted);
+    } else {
+      start_or_refuse(home_, body_.release(), {}, mode, std::move(handle_));
+    }
   }
   void operator()() { start(start_mode::now); }
 

@@ -37,7 +37,7 @@ std::size_t resident_bytes() {
 // ThreadSanitizer gives each stack that it knows a slot of its thread table, which has about 8,000.
 constexpr int coroutines = 2'000;
 #elif defined(__SANITIZE_ADDRESS__)
-// AddressSanitizer shadows and poisons each stack, so that the full number costs it minutes.
+// AddressSanitizer poisons and unpoisons each stack, which makes the full number slow.
 constexpr int coroutines = 20'000;
 #else
 constexpr int coroutines = 200'000;
