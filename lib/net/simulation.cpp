@@ -134,12 +134,12 @@ bool simulation::driver::run_until(const std::function<bool()>& done, core::time
 void simulation::driver::drive_until(const std::function<bool()>& done) {
   const core::time_point limit = later(now_, longest_shutdown);
   std::size_t rounds = 0;
-  while (!done()) {
+  for (;;) {
     const core::time_point before = now_;
-    if (!run_ready() && !advance(limit)) {
-      if (done()) return;
-      give_up(idle() ? "nothing is left to run" : "it has taken a day");
-    }
+    // First, since what was posted before a runtime's end still runs, as it does on a loop that is a thread.
+    const bool ran = run_ready();
+    if (done()) return;
+    if (!ran && !advance(limit)) give_up(idle() ? "nothing is left to run" : "it has taken a day");
     rounds = now_ == before ? rounds + 1 : 0;
     if (rounds > most_rounds_at_an_instant) give_up("it does not get on");
   }

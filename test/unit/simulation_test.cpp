@@ -195,6 +195,16 @@ TEST_CASE("simulation: destroying a runtime cancels and ends what runs on it", "
   CHECK(sim.elapsed() < 1h);
 }
 
+TEST_CASE("simulation: what was posted before a runtime's end still runs", "[simulation]") {
+  simulation sim(1);
+  bool ran = false;
+  {
+    braid::runtime node(sim.node_options());
+    node.core()->at(0).post([&] { ran = true; });
+  }
+  CHECK(ran);
+}
+
 TEST_CASE("simulation: a runtime may outlive it", "[simulation]") {
   std::unique_ptr<braid::runtime> node;
   bool ended = false;
