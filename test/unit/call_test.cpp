@@ -222,6 +222,25 @@ TEST_CASE("call: an answer processed at the deadline is late, one before it is n
   }
 }
 
+TEST_CASE("call: an answer processed at the deadline is late although the timer has not fired yet",
+          "[call]") {
+  simulation sim(1);
+  scripted_server server(sim);
+  client_node client(sim);
+  started_call call;
+  call.response.set_message("as it was");
+  call.control.set_timeout(9200us);
+  client.start(call);
+  sim.run_for(9500us);
+  REQUIRE_FALSE(call.done());  // timers have ticks of 1 ms
+  server.send(answer(server.requests().at(0).id, echoed()));
+  sim.run_for(0ms);
+  check_deadline(call, 9500us);
+  CHECK(call.ended_at == 9500us);
+  CHECK(call.response.message() == "as it was");
+  CHECK(client.late_answers() == 1);
+}
+
 TEST_CASE("call: a peer's own 1008 and 125 are answers, not the deadline or a cancellation", "[call]") {
   simulation sim(1);
   server_node server(sim);
