@@ -748,6 +748,8 @@ TEST_CASE("call: the remaining time travels, rounded down and at least 1", "[cal
   const auto rest = server.requests().back().timeout_ms.value_or(-1);
   CHECK(rest >= 400);
   CHECK(rest <= 470);
+  call.control.StartCancel();
+  far.finish(call);
 }
 
 TEST_CASE("call: metadata and attachments travel both ways", "[call]") {
