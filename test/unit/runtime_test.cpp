@@ -252,7 +252,7 @@ TEST_CASE("shutdown: a loop keeps working while a coroutine of another loop need
         const braid::shield guard(self, 1h);
         braid::sleep_for(20ms, self);  // loop 0 has long had nothing left to do
         asio::post(rt.loop_executor(0), self);
-        hopped = true;
+        hopped = rt.core()->at(0).post([] {});
       });
     });
     get(waits.get_future());
