@@ -98,7 +98,8 @@ class parallel_call final : public combo_function {
   }
 
   parallel_verdict::decision judge(const combo_call& call, const outcome& sub) {
-    if (const cancel_cause cause = call.state().cause(); cause != cancel_cause::none) verdict_.parent_cancelled(cause);
+    if (const cancel_cause cause = call.state().cause(); cause != cancel_cause::none)
+      verdict_.parent_cancelled(cause);
     return verdict_.add(sub);
   }
 
@@ -219,7 +220,8 @@ void parallel_channel::add_channel(std::shared_ptr<channel_base> channel, std::s
 
 void parallel_channel::add_channel(channel_base* channel, std::shared_ptr<call_mapper> mapper,
                                    std::shared_ptr<response_merger> merger) {
-  if (!channel || channel == this) throw std::invalid_argument("braid: a parallel channel cannot call this channel");
+  if (!channel || channel == this)
+    throw std::invalid_argument("braid: a parallel channel cannot call this channel");
   parallel_->add({channel->target(), std::move(mapper), std::move(merger)});
 }
 

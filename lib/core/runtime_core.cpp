@@ -108,6 +108,14 @@ void runtime_core::close_driven_loops() noexcept {
            std::ranges::all_of(loops_, [](auto& each) { return each->close_if_quiescent(); });
   });
   for (auto& each : loops_) environment_.driver->remove(*each);
+  // What another loop had posted before the end still runs, as it does where loops have threads.
+  loop* const outer = loop::current();
+  for (auto& each : loops_) {
+    each->enter();
+    each->drain();
+    each->leave();
+  }
+  if (outer) outer->enter();
 }
 
 // Returns whether the first answer was yes.

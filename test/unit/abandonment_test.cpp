@@ -37,7 +37,8 @@ class scene {
     auto inner = std::make_shared<braid::parallel_channel>(*client);
     inner->add_channel(plain(1), nullptr, joining());
     inner->add_channel(plain(2), nullptr, joining());
-    top = std::make_shared<braid::parallel_channel>(*client, braid::parallel_channel_options{.fail_limit = 1});
+    top =
+        std::make_shared<braid::parallel_channel>(*client, braid::parallel_channel_options{.fail_limit = 1});
     top->add_channel(plain(0), nullptr, joining());
     top->add_channel(inner, nullptr, joining());
   }
@@ -115,7 +116,8 @@ std::size_t steps_of_a_call() {
 
 }  // namespace
 
-TEST_CASE("abandonment: a parallel call torn down after each of its steps completes once", "[parallel][abandonment]") {
+TEST_CASE("abandonment: a parallel call torn down after each of its steps completes once",
+          "[parallel][abandonment]") {
   const std::size_t steps = steps_of_a_call();
   CHECK(steps > 20);
   std::map<int, int> codes;
@@ -152,7 +154,8 @@ TEST_CASE("abandonment: a parallel call whose servers are torn down after each o
   CHECK(codes.size() >= 2);
 }
 
-TEST_CASE("abandonment: a parallel call cancelled after each of its steps completes once", "[parallel][abandonment]") {
+TEST_CASE("abandonment: a parallel call cancelled after each of its steps completes once",
+          "[parallel][abandonment]") {
   const std::size_t steps = steps_of_a_call();
   std::map<int, int> codes;
   for (std::size_t until = 0; until <= steps; ++until) {
@@ -183,11 +186,14 @@ TEST_CASE("abandonment: a parallel call cancelled after each of its steps comple
   CHECK(codes[125] > 20);
 }
 
-TEST_CASE("parallel: cancelled before the start, while connecting, after writing, after half a reply, at completion, "
-          "after it",
-          "[parallel][abandonment]") {
+TEST_CASE(
+    "parallel: cancelled before the start, while connecting, after writing, after half a reply, at "
+    "completion, "
+    "after it",
+    "[parallel][abandonment]") {
   scene in;
-  const braid::endpoint at = braid::endpoint::parse("10.0.0.1:" + std::to_string(in.server[0]->port())).value();
+  const braid::endpoint at =
+      braid::endpoint::parse("10.0.0.1:" + std::to_string(in.server[0]->port())).value();
   const auto ended = [&] { return in.call.ended(); };
   const auto cancel_now = [&] {
     in.call.control.StartCancel();
@@ -219,7 +225,8 @@ TEST_CASE("parallel: cancelled before the start, while connecting, after writing
     cancel_now();
   }
   SECTION("after half a reply") {
-    in.sim.network().set(at, {.latency = 1ms, .to_client = {.after = 60, .how = braid::testing::cut_point::kind::silence}});
+    in.sim.network().set(
+        at, {.latency = 1ms, .to_client = {.after = 60, .how = braid::testing::cut_point::kind::silence}});
     in.start();
     in.sim.run_for(100ms);
     CHECK(in.handled == 3);
