@@ -148,7 +148,7 @@ void simulation::driver::drive_until(const std::function<bool()>& done) {
 void simulation::driver::give_up(const char* why) const {
   std::vector<std::string> names;
   for (const driven& each : loops_) each.loop->describe_live(names);
-  if (names.empty()) names.push_back("a service of a loop");
+  if (names.empty()) names.emplace_back("a service of a loop");
   const std::string text = fmt::format(
       "braid: a simulated runtime cannot stop: {}, but these still live: {}\n", why, fmt::join(names, ", "));
   std::fputs(text.c_str(), stderr);
