@@ -177,6 +177,7 @@ TEST_CASE_METHOD(fixture, "call styles: the handler runs on its associated execu
   context.run();  // it has work until the handler was called
   wait_until([&] { return ended == 4; });
   pool.join();
+  CHECK(ended == 4);
 }
 
 TEST_CASE_METHOD(fixture, "call styles: use_future, and as_tuple in a coroutine, work as with any operation",

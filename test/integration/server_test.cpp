@@ -202,6 +202,7 @@ TEST_CASE("server: done that races with the end of the runtime is safe") {
       late = std::thread([kept] { kept->Run(); });
     }
     late.join();
+    CHECK(kept != nullptr);
   }
 }
 
