@@ -103,8 +103,8 @@ struct end : transport_events {
 struct host : accept_events {
   host(loop& at, loop& homes) : at(at), homes(homes) {}
   ~host() {
+    on(at, [&] { listening.reset(); });  // first: what it has accepted is then on its way to the other loop
     on(homes, [&] { ends.clear(); });
-    on(at, [&] { listening.reset(); });
   }
 
   loop& next_loop() override { return homes; }
