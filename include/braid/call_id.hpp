@@ -21,8 +21,8 @@ class call_id {
   call_id() = default;
   explicit call_id(std::shared_ptr<detail::cancel_handle> handle) noexcept : handle_(std::move(handle)) {}
 
-  /// Cancels the call with cancel_cause::user. Before the call starts: it will end with 125 and send nothing. After
-  /// its end: no effect. Idempotent.
+  /// Cancels the call with cancel_cause::user. Before the call starts: it will end with 125 and send nothing.
+  /// After its end: no effect. Idempotent.
   void cancel() const noexcept;
 
  private:

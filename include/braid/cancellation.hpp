@@ -14,7 +14,8 @@
 
 namespace braid {
 
-/// Why a node of the tree was cancelled. It is copied unchanged to every node below the one that was cancelled.
+/// Why a node of the tree was cancelled. It is copied unchanged to every node below the one that was
+/// cancelled.
 enum class cancel_cause : std::uint8_t {
   none,           ///< Not cancelled.
   deadline,       ///< The call's deadline came.
@@ -31,8 +32,8 @@ std::string_view to_string(cancel_cause cause) noexcept;
 
 /// A node of the cancellation tree.
 ///
-/// What it does: cancel() reaches this node and every node below it, once each; the first cause wins. A node that
-/// is attached below a cancelled one is cancelled at once.
+/// What it does: cancel() reaches this node and every node below it, once each; the first cause wins. A node
+/// that is attached below a cancelled one is cancelled at once.
 ///
 /// Order: the nodes below, in the order of their attachment, then the node itself.
 ///
@@ -63,8 +64,8 @@ class cancel_node {
   cancel_cause cause() const noexcept { return cause_; }
   bool is_root() const noexcept { return !hook_.is_linked(); }
 
-  /// Whether a byte of a request of this node's, or of one below, was handed to a transport. Asked for `total`
-  /// cancellation.
+  /// Whether a byte of a request of this node's, or of one below, was handed to a transport. Asked for
+  /// `total` cancellation.
   virtual bool anything_sent() const noexcept;
 
  protected:
@@ -83,7 +84,8 @@ class cancel_node {
   cancel_cause cause_ = cancel_cause::none;
 
   using children =
-      boost::intrusive::list<cancel_node, boost::intrusive::member_hook<cancel_node, hook, &cancel_node::hook_>,
+      boost::intrusive::list<cancel_node,
+                             boost::intrusive::member_hook<cancel_node, hook, &cancel_node::hook_>,
                              boost::intrusive::constant_time_size<false>>;
   children children_;
 };

@@ -3,9 +3,8 @@
 /// \file
 /// What every channel is: something that calls can be started on.
 
-#include <braid/config.hpp>
-
 #include <braid/completion.hpp>
+#include <braid/config.hpp>
 #include <braid/controller.hpp>
 #include <braid/coroutine.hpp>
 #include <braid/error.hpp>
@@ -30,21 +29,22 @@ class call_target;
 ///
 /// Calls may be started in four ways, and each takes an optional controller with settings of its own:
 /// - async_call() with a completion token: a callback, or a yield_context, which suspends the coroutine;
-/// - call(), synchronous: inside a coroutine it suspends the coroutine, on a foreign thread it blocks, on a loop
+/// - call(), synchronous: inside a coroutine it suspends the coroutine, on a foreign thread it blocks, on a
+/// loop
 ///   outside of a coroutine it fails at once with 1 (EPERM), since it would wait for itself;
 /// - the stub that protobuf generates, with and without `done`: this is a google::protobuf::RpcChannel.
 ///
 /// Completion signature: `void(error_code)`. The text, the peer and the sub calls are in the controller; what
 /// yield_context and call() throw is a call_error, which carries them too.
 ///
-/// Executor: the call runs on the current loop when started on one of its runtime's, else on the thread's own loop;
-/// the handler is called on its associated executor, by default that loop.
+/// Executor: the call runs on the current loop when started on one of its runtime's, else on the thread's own
+/// loop; the handler is called on its associated executor, by default that loop.
 ///
 /// Cancellation: the token's slot, the controller's call_id, the coroutine's own cancellation: `terminal` and
 /// `partial` always. The call ends with 125.
 ///
-/// Object lifetimes: the channel may be destroyed right after an asynchronous start. The request is free once the
-/// initiating function has returned. Response and controller must live until the completion.
+/// Object lifetimes: the channel may be destroyed right after an asynchronous start. The request is free once
+/// the initiating function has returned. Response and controller must live until the completion.
 ///
 /// Thread safety: calls may be started from any thread.
 class channel_base : public google::protobuf::RpcChannel {

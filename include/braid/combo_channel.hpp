@@ -3,10 +3,9 @@
 /// \file
 /// For writing a combo channel: a channel whose call is a coroutine over sub calls on other channels.
 
-#include <braid/config.hpp>
-
 #include <braid/cancellation.hpp>
 #include <braid/channel_base.hpp>
+#include <braid/config.hpp>
 #include <braid/controller.hpp>
 #include <braid/coroutine.hpp>
 #include <braid/outcome.hpp>
@@ -52,8 +51,8 @@ class combo_call {
   void fail(const error_code& code, std::string_view text);
   /// Ends the call as `result` says, with a text for the controller.
   void finish(const outcome& result, std::string_view text);
-  /// Ends the call as a sub call ended: with its code, text and remote side, its response and its attachment. A
-  /// response of another type than the call's makes it errc::bad_response.
+  /// Ends the call as a sub call ended: with its code, text and remote side, its response and its attachment.
+  /// A response of another type than the call's makes it errc::bad_response.
   void finish_as(const finished_sub_call& sub);
 
   /// For the library's own layers.
@@ -101,10 +100,10 @@ class call_group {
   call_group& operator=(const call_group&) = delete;
   ~call_group();
 
-  /// Starts sub call `index` on `on`, once for each index: std::out_of_range and std::logic_error otherwise. A
-  /// channel of another runtime runs it on a loop of its own. Messages that are borrowed must live until the
-  /// sub call has ended. Once the combo call is cancelled the sub call ends at once with the same cause and
-  /// sends nothing.
+  /// Starts sub call `index` on `on`, once for each index: std::out_of_range and std::logic_error otherwise.
+  /// A channel of another runtime runs it on a loop of its own. Messages that are borrowed must live until
+  /// the sub call has ended. Once the combo call is cancelled the sub call ends at once with the same cause
+  /// and sends nothing.
   void launch(std::size_t index, channel_base& on, sub_call_request request = {});
   /// The controller that sub call `index` will have, for settings of its own; before its launch.
   /// Throws std::out_of_range.

@@ -3,9 +3,8 @@
 /// \file
 /// The controller of one call: its settings before it starts, its result afterwards.
 
-#include <braid/config.hpp>
-
 #include <braid/call_id.hpp>
+#include <braid/config.hpp>
 #include <braid/endpoint.hpp>
 #include <braid/error.hpp>
 #include <braid/metadata.hpp>
@@ -66,19 +65,19 @@ class controller_base : public google::protobuf::RpcController {
 
   error_code error_;
   std::string text_;
-  std::shared_ptr<metadata> request_metadata_;   // shared with sub calls, copied before it is changed
+  std::shared_ptr<metadata> request_metadata_;  // shared with sub calls, copied before it is changed
   std::shared_ptr<metadata> response_metadata_;
 };
 
 /// The client's controller of one call.
 ///
-/// What it does: carries a call's own settings and gets its result. It may be used for one call at a time, and for
-/// another after Reset().
+/// What it does: carries a call's own settings and gets its result. It may be used for one call at a time,
+/// and for another after Reset().
 ///
 /// Object lifetimes: must live until the call has completed. Sub controllers belong to it.
 ///
-/// Thread safety: none while the caller writes it; during the call it belongs to the call. call_id() may be used to
-/// cancel from any thread.
+/// Thread safety: none while the caller writes it; during the call it belongs to the call. call_id() may be
+/// used to cancel from any thread.
 class controller final : public controller_base {
  public:
   controller();
@@ -97,13 +96,14 @@ class controller final : public controller_base {
   void set_detached(bool detached) noexcept { detached_ = detached; }
   bool detached() const noexcept { return detached_; }
 
-  /// Promises that the request outlives the call, so that no combo copies it. Default: it may go once the call has
-  /// been started asynchronously.
+  /// Promises that the request outlives the call, so that no combo copies it. Default: it may go once the
+  /// call has been started asynchronously.
   void set_request_outlives_call(bool outlives) noexcept { request_outlives_call_ = outlives; }
   bool request_outlives_call() const noexcept { return request_outlives_call_; }
 
-  /// A weak name of the call, through which any thread may cancel it, before, during and after it. May be called
-  /// from any thread. When a call has ended, it is still that call's until Reset() or the start of another.
+  /// A weak name of the call, through which any thread may cancel it, before, during and after it. May be
+  /// called from any thread. When a call has ended, it is still that call's until Reset() or the start of
+  /// another.
   braid::call_id call_id();
 
   // Results.
@@ -116,10 +116,11 @@ class controller final : public controller_base {
   const endpoint& remote_side() const noexcept { return remote_side_; }
   /// From the start to the end of the call.
   std::chrono::nanoseconds latency() const noexcept { return latency_; }
-  /// How many requests were sent below this call, retries and backup requests included; the largest path of a combo.
+  /// How many requests were sent below this call, retries and backup requests included; the largest path of a
+  /// combo.
   int attempts() const noexcept { return attempts_; }
-  /// Sub calls of a combo: the number of its channels, and the controller of the index-th or null (skipped, never
-  /// sent, no combo). Valid until this controller is reused or destroyed.
+  /// Sub calls of a combo: the number of its channels, and the controller of the index-th or null (skipped,
+  /// never sent, no combo). Valid until this controller is reused or destroyed.
   std::size_t sub_count() const noexcept;
   const controller* sub(std::size_t index) const noexcept;
 
@@ -153,7 +154,7 @@ class controller final : public controller_base {
   std::mutex cancel_mutex_;  // guards what is below, up to ended_
   std::shared_ptr<detail::cancel_handle> cancel_;
   client::root_call* running_ = nullptr;  // on its loop
-  bool ended_ = false;                    // a call has, and neither Reset() nor another start was called since
+  bool ended_ = false;  // a call has, and neither Reset() nor another start was called since
   std::unique_ptr<client::sub_calls> subs_;
 };
 

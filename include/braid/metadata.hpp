@@ -3,9 +3,8 @@
 /// \file
 /// What travels with a request beside its message.
 
-#include <braid/config.hpp>
-
 #include <braid/buffer.hpp>
+#include <braid/config.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -16,20 +15,21 @@
 
 namespace braid {
 
-/// The metadata of a request or a response. Sub calls of a combo share their parent's, copied when one is changed.
+/// The metadata of a request or a response. Sub calls of a combo share their parent's, copied when one is
+/// changed.
 ///
 /// Thread safety: distinct objects are safe.
 struct metadata {
   using fields = std::vector<std::pair<std::string, std::string>>;
 
-  fields user_fields;                        ///< Keys are unique; see set_user_field().
-  std::optional<std::int64_t> log_id;        ///< Passed on to every sub call; for logs on both sides.
-  std::string request_id;                    ///< The same as a text; empty: none.
+  fields user_fields;                  ///< Keys are unique; see set_user_field().
+  std::optional<std::int64_t> log_id;  ///< Passed on to every sub call; for logs on both sides.
+  std::string request_id;              ///< The same as a text; empty: none.
   std::optional<std::int64_t> trace_id;
   std::optional<std::int64_t> span_id;
   std::optional<std::int64_t> parent_span_id;
-  std::optional<std::uint64_t> request_code; ///< What consistent hashing hashes; not sent.
-  buffer attachment;                         ///< Bytes that follow the message uncopied and uninterpreted.
+  std::optional<std::uint64_t> request_code;  ///< What consistent hashing hashes; not sent.
+  buffer attachment;                          ///< Bytes that follow the message uncopied and uninterpreted.
 
   /// Sets or replaces the field `key`.
   void set_user_field(std::string_view key, std::string_view value);

@@ -33,9 +33,11 @@ class method_probe final : public google::protobuf::RpcChannel {
 
 /// The descriptor of a generated method. Costs a virtual call or two.
 ///
-/// How: a pointer to a virtual member function finds the stub's override, which names its descriptor to the channel.
+/// How: a pointer to a virtual member function finds the stub's override, which names its descriptor to the
+/// channel.
 template <typename Service, typename Request, typename Response>
-const google::protobuf::MethodDescriptor& describe_method(generated_method<Service, Request, Response> method) {
+const google::protobuf::MethodDescriptor& describe_method(
+    generated_method<Service, Request, Response> method) {
   detail::method_probe probe;
   typename Service::Stub stub(&probe);
   (static_cast<Service&>(stub).*method)(nullptr, nullptr, nullptr, nullptr);

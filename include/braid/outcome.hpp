@@ -3,9 +3,8 @@
 /// \file
 /// How a call ended: what combos, retries and health decide by.
 
-#include <braid/config.hpp>
-
 #include <braid/cancellation.hpp>
+#include <braid/config.hpp>
 #include <braid/error.hpp>
 
 #include <cstdint>
@@ -20,13 +19,14 @@ enum class outcome_origin : std::uint8_t {
 
 /// How a call, a sub call or an attempt ended.
 ///
-/// Whether it was cancelled is told by `cause`, never by the number: a handler may answer 125 or 112 as its own code.
+/// Whether it was cancelled is told by `cause`, never by the number: a handler may answer 125 or 112 as its
+/// own code.
 struct outcome {
-  error_code code{};                             ///< Success when it holds none.
+  error_code code{};  ///< Success when it holds none.
   outcome_origin origin = outcome_origin::local;
-  cancel_cause cause = cancel_cause::none;       ///< Why it was cancelled, if it was.
-  bool retryable = false;                        ///< Whether another server may be asked instead.
-  bool partial = false;                          ///< A success to which some sub call did not contribute.
+  cancel_cause cause = cancel_cause::none;  ///< Why it was cancelled, if it was.
+  bool retryable = false;                   ///< Whether another server may be asked instead.
+  bool partial = false;                     ///< A success to which some sub call did not contribute.
 
   bool succeeded() const noexcept { return !code; }
 

@@ -3,9 +3,8 @@
 /// \file
 /// A channel that calls several channels at once and merges their answers.
 
-#include <braid/config.hpp>
-
 #include <braid/combo_channel.hpp>
+#include <braid/config.hpp>
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>

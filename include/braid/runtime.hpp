@@ -4,7 +4,6 @@
 /// The runtime: a pool of loops on which everything of braid runs.
 
 #include <braid/config.hpp>
-
 #include <braid/log.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -47,12 +46,12 @@ struct runtime_options {
 
 /// A pool of loops.
 ///
-/// What it does: each loop is one `io_context` run by one thread of its own, with its own timers, coroutine stacks
-/// and connections. A call lives on one loop from start to end.
+/// What it does: each loop is one `io_context` run by one thread of its own, with its own timers, coroutine
+/// stacks and connections. A call lives on one loop from start to end.
 ///
-/// Shutdown: the destructor cancels what is still running (calls complete with 125), waits until every call and
-/// coroutine has ended, and joins the threads. A coroutine that never ends holds it up; it is named in the log each
-/// second. Destroying a runtime on one of its own loops aborts the process with a message.
+/// Shutdown: the destructor cancels what is still running (calls complete with 125), waits until every call
+/// and coroutine has ended, and joins the threads. A coroutine that never ends holds it up; it is named in
+/// the log each second. Destroying a runtime on one of its own loops aborts the process with a message.
 ///
 /// Object lifetimes: channels and servers may outlive their runtime; their calls then end with 125.
 ///
@@ -73,8 +72,8 @@ class runtime {
   /// The executor of loop `index`, which must be less than loop_count().
   executor_type loop_executor(std::size_t index) const noexcept;
 
-  /// The executor of the loop that a call started on this thread would run on: the current loop where the thread is
-  /// one of this runtime's, else one chosen by the thread's id and always the same for that thread.
+  /// The executor of the loop that a call started on this thread would run on: the current loop where the
+  /// thread is one of this runtime's, else one chosen by the thread's id and always the same for that thread.
   executor_type get_executor() const noexcept;
 
   /// Cancels every call and coroutine, and refuses new ones with 125. Returns at once; the destructor waits.

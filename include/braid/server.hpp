@@ -3,10 +3,9 @@
 /// \file
 /// The server: services, their calls, starting and stopping.
 
-#include <braid/config.hpp>
-
 #include <braid/cancellation.hpp>
 #include <braid/completion.hpp>
+#include <braid/config.hpp>
 #include <braid/controller.hpp>
 #include <braid/coroutine.hpp>
 #include <braid/endpoint.hpp>
@@ -37,8 +36,8 @@ class server_core;
 
 /// One call at the server, and its controller: what a generated service gets as `RpcController*`.
 ///
-/// What it does: tells the handler about the call, and takes the error, the metadata and the attachment of its answer.
-/// Calls that a handler makes on channels inherit the deadline and the cancellation.
+/// What it does: tells the handler about the call, and takes the error, the metadata and the attachment of
+/// its answer. Calls that a handler makes on channels inherit the deadline and the cancellation.
 ///
 /// Object lifetimes: lives until the handler has returned and `done` was run.
 ///
@@ -70,19 +69,20 @@ class server_call : public controller_base {
 
 /// The settings of a server.
 struct server_options {
-  /// The deadline of calls whose client sent none, counted from the read of the request. Zero or negative: none.
+  /// The deadline of calls whose client sent none, counted from the read of the request. Zero or negative:
+  /// none.
   std::chrono::milliseconds default_timeout{0};
 
-  /// A request whose body is larger fails with errc::bad_request; its bytes are discarded as they come, and the other
-  /// calls of its connection live on. Bytes; at most 2 GiB - 1.
+  /// A request whose body is larger fails with errc::bad_request; its bytes are discarded as they come, and
+  /// the other calls of its connection live on. Bytes; at most 2 GiB - 1.
   std::size_t max_body_size = std::size_t{64} * 1024 * 1024;
 
-  /// Bytes of answers that may wait to be sent on one connection. Above it the connection is not read from until they
-  /// have gone. 0: no limit.
+  /// Bytes of answers that may wait to be sent on one connection. Above it the connection is not read from
+  /// until they have gone. 0: no limit.
   std::size_t max_unsent_bytes = std::size_t{64} * 1024 * 1024;
 
-  /// How long a frame may stay incomplete without a byte arriving, or unsent answers without a byte leaving, before
-  /// the connection is closed. Zero or negative: no limit.
+  /// How long a frame may stay incomplete without a byte arriving, or unsent answers without a byte leaving,
+  /// before the connection is closed. Zero or negative: no limit.
   std::chrono::milliseconds progress_timeout{10'000};
 
   /// How many connections may be open; more are closed as they are accepted. 0: no limit.
@@ -90,7 +90,8 @@ struct server_options {
 
   /// Idle time before TCP keepalive probes; zero: off.
   std::chrono::seconds keepalive{30};
-  /// How long sent bytes may stay unacknowledged before the connection is given up; zero: the system's default.
+  /// How long sent bytes may stay unacknowledged before the connection is given up; zero: the system's
+  /// default.
   std::chrono::milliseconds tcp_user_timeout{30'000};
 };
 
@@ -104,11 +105,11 @@ struct stop_options {
 
 /// A server: listens, reads requests, runs their handlers in coroutines.
 ///
-/// What it does: connections are spread over the runtime's loops. A handler runs in a coroutine of the loop that read
-/// the request; its synchronous calls suspend the coroutine.
+/// What it does: connections are spread over the runtime's loops. A handler runs in a coroutine of the loop
+/// that read the request; its synchronous calls suspend the coroutine.
 ///
-/// Errors told to clients: unknown service 1001, unknown method 1002, unreadable request 1003, a handler that threw
-/// 2001, a response that cannot be serialised 2002, stopping 2003, past the deadline 1008.
+/// Errors told to clients: unknown service 1001, unknown method 1002, unreadable request 1003, a handler that
+/// threw 2001, a response that cannot be serialised 2002, stopping 2003, past the deadline 1008.
 ///
 /// Object lifetimes: the destructor stops without grace. Services are kept until their last call has ended.
 ///
@@ -120,9 +121,9 @@ class server {
   server& operator=(const server&) = delete;
   ~server();
 
-  /// Adds a generated service. Its methods may run `done` later, from any thread, once; a method that throws must not
-  /// have handed it to anybody. Throws 22 when a service of
-  /// that name exists or the server was started.
+  /// Adds a generated service. Its methods may run `done` later, from any thread, once; a method that throws
+  /// must not have handed it to anybody. Throws 22 when a service of that name exists or the server was
+  /// started.
   void add_service(std::unique_ptr<google::protobuf::Service> service);
   /// The same for a service that outlives the server.
   void add_service(google::protobuf::Service& service);
@@ -130,7 +131,8 @@ class server {
   using untyped_handler = std::function<void(server_call&, const google::protobuf::Message& request,
                                              google::protobuf::Message& response, yield_context)>;
 
-  /// Adds a function as the handler of one method. It answers by returning, and fails by set_failed() or by throwing.
+  /// Adds a function as the handler of one method. It answers by returning, and fails by set_failed() or by
+  /// throwing.
   void handle(const google::protobuf::MethodDescriptor& method, untyped_handler handler);
 
   /// The same for a generated method: `srv.handle(&EchoService::Echo, [](server_call&, const EchoRequest&,
@@ -144,8 +146,8 @@ class server {
            });
   }
 
-  /// Listens on "host:port" with a literal address; port 0: one that the system chooses, see port(). May be called
-  /// for several addresses. Throws a system_error that names what is wrong.
+  /// Listens on "host:port" with a literal address; port 0: one that the system chooses, see port(). May be
+  /// called for several addresses. Throws a system_error that names what is wrong.
   void start(std::string_view address);
   void start(std::string_view address, error_code& ec);
 
@@ -154,19 +156,22 @@ class server {
   /// All addresses that are listened on.
   std::vector<endpoint> endpoints() const;
 
-  /// Stops: accepts no more, answers new requests with 2003, lets running calls go on for `grace`, then cancels them
-  /// (they are answered with 2003) and waits for `kill`. Returns the names of the handlers that had not ended by then;
-  /// what they use is kept alive. Refused with a system_error (EDEADLK) on the server's own loops. Idempotent.
+  /// Stops: accepts no more, answers new requests with 2003, lets running calls go on for `grace`, then
+  /// cancels them (they are answered with 2003) and waits for `kill`. Returns the names of the handlers that
+  /// had not ended by then; what they use is kept alive. Refused with a system_error (EDEADLK) on the
+  /// server's own loops. Idempotent.
   std::vector<std::string> stop(stop_options options = {});
 
-  /// The same without waiting. Completion signature: `void(error_code, std::vector<std::string>)`, on the handler's
-  /// associated executor.
+  /// The same without waiting. Completion signature: `void(error_code, std::vector<std::string>)`, on the
+  /// handler's associated executor.
   template <typename CompletionToken>
   auto async_stop(stop_options options, CompletionToken&& token) {
     return boost::asio::async_initiate<CompletionToken, void(error_code, std::vector<std::string>)>(
         [this, options](auto handler) {
-          start_stop(options, detail::handler_completion<decltype(handler), error_code,
-                                                         std::vector<std::string>>::create(std::move(handler)));
+          start_stop(
+              options,
+              detail::handler_completion<decltype(handler), error_code, std::vector<std::string>>::create(
+                  std::move(handler)));
         },
         token);
   }

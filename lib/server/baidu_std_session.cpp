@@ -14,7 +14,8 @@ namespace braid::server_side {
 namespace {
 
 constexpr std::size_t largest_body = 0x7fffffff;
-constexpr std::size_t inline_payload = 16 * 1024;  // larger messages are serialised apart and sent by reference
+constexpr std::size_t inline_payload =
+    16 * 1024;  // larger messages are serialised apart and sent by reference
 
 void take_metadata(std::shared_ptr<metadata>& into, const wire::inbound_frame& frame) {
   const wire::request_meta& request = frame.meta.request;
@@ -50,7 +51,8 @@ std::string parse(std::string_view payload, google::protobuf::Message& into) {
   return {};
 }
 
-core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point now, const server_options& options) {
+core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point now,
+                             const server_options& options) {
   if (meta.request.timeout_ms) return now + std::chrono::milliseconds(*meta.request.timeout_ms);
   return options.default_timeout.count() > 0 ? core::saturating_add(now, options.default_timeout)
                                              : core::time_point::max();
@@ -65,10 +67,16 @@ bool baidu_std_session::take_requests() {
   const core::time_point now = owner_.part().home().now();
   while (owner_.takes_requests()) {
     switch (reader_.next(frame_)) {
-      case wire::frame_reader::status::need_more: return true;
-      case wire::frame_reader::status::frame: request(frame_, now); break;
-      case wire::frame_reader::status::oversized: too_large(frame_); break;
-      case wire::frame_reader::status::broken: return false;
+      case wire::frame_reader::status::need_more:
+        return true;
+      case wire::frame_reader::status::frame:
+        request(frame_, now);
+        break;
+      case wire::frame_reader::status::oversized:
+        too_large(frame_);
+        break;
+      case wire::frame_reader::status::broken:
+        return false;
     }
   }
   return true;
@@ -85,8 +93,9 @@ void baidu_std_session::request(const wire::inbound_frame& frame, core::time_poi
   const method_entry* const method =
       part.methods().find(meta.request.service_name, meta.request.method_name, ec);
   if (!method) {
-    return owner_.answer_error(id, ec, fmt::format("no {} {}.{}", ec == errc::no_service ? "service" : "method",
-                                                   meta.request.service_name, meta.request.method_name));
+    return owner_.answer_error(id, ec,
+                               fmt::format("no {} {}.{}", ec == errc::no_service ? "service" : "method",
+                                           meta.request.service_name, meta.request.method_name));
   }
   if (meta.request.timeout_ms.value_or(1) <= 0)
     return owner_.answer_error(id, errc::timed_out, "the deadline had passed before the request arrived");
@@ -129,12 +138,13 @@ void baidu_std_session::write_answer(running_call& finished) {
   const std::size_t body_size = meta_size + payload_size + carried.attachment.size();
   if (meta_size > wire::default_max_meta_size) {
     return write_error(finished.id(), errc::bad_response,
-                       fmt::format("the response's metadata of {} bytes is over the protocol's limit of {}", meta_size,
-                                   wire::default_max_meta_size));
+                       fmt::format("the response's metadata of {} bytes is over the protocol's limit of {}",
+                                   meta_size, wire::default_max_meta_size));
   }
   if (body_size > largest_body) {
-    return write_error(finished.id(), errc::bad_response,
-                       fmt::format("the response of {} bytes is over the protocol's limit of 2 GiB", body_size));
+    return write_error(
+        finished.id(), errc::bad_response,
+        fmt::format("the response of {} bytes is over the protocol's limit of 2 GiB", body_size));
   }
   const bool apart = payload_size > inline_payload;
   const std::size_t head = wire::header_size + meta_size + (apart ? 0 : payload_size);

@@ -22,8 +22,8 @@ class baidu_std_session {
 
   std::span<char> read_space() { return reader_.prepare(); }
   void commit(std::size_t size) noexcept { reader_.commit(size); }
-  /// Takes the requests that have arrived, as long as the connection takes any. False: the client sent what no frame
-  /// can be; the connection must be closed.
+  /// Takes the requests that have arrived, as long as the connection takes any. False: the client sent what
+  /// no frame can be; the connection must be closed.
   bool take_requests();
   std::string_view what_broke() const noexcept { return wire::to_string(reader_.error()); }
   /// Whether part of a frame has arrived and the rest is missing.

@@ -75,10 +75,10 @@ class connection final : private net::transport_events, private core::turn_end_h
   progress_timer reading_{*this};  // armed while a frame is incomplete
   progress_timer sending_{*this};  // armed while answers cannot leave
   std::size_t calls_ = 0;
-  bool blocked_ = false;      // the transport takes no more until on_writable()
-  bool paused_ = false;       // not read from, until the answers have gone
-  bool held_back_ = false;    // requests that were read wait for that too
-  bool read_ended_ = false;   // the client sends no more
+  bool blocked_ = false;     // the transport takes no more until on_writable()
+  bool paused_ = false;      // not read from, until the answers have gone
+  bool held_back_ = false;   // requests that were read wait for that too
+  bool read_ended_ = false;  // the client sends no more
   bool closed_ = false;
 };
 

@@ -113,8 +113,8 @@ void loop_part::cancel_calls() noexcept {
 
 /// Whether all calls have ended and their answers have gone.
 bool loop_part::has_ended() const noexcept {
-  return calls_.empty() &&
-         std::none_of(connections_.begin(), connections_.end(), [](const auto& each) { return each->has_unsent(); });
+  return calls_.empty() && std::none_of(connections_.begin(), connections_.end(),
+                                        [](const auto& each) { return each->has_unsent(); });
 }
 
 void loop_part::finish_stop() noexcept {

@@ -52,8 +52,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   bool stopping() const noexcept { return stopping_ || home_.stopping(); }
   /// A connection has sent all that it had.
   void all_sent() noexcept { call_over(); }
-  /// Stops; `stopped` is called once, on the loop, with the names of the handlers that did not end in time. Of several
-  /// stops the shortest times count.
+  /// Stops; `stopped` is called once, on the loop, with the names of the handlers that did not end in time.
+  /// Of several stops the shortest times count.
   void stop(const stop_options& how, std::function<void(std::vector<std::string>)> stopped);
   /// Ends connections and calls at once: the runtime stops.
   void shut_down() noexcept;
@@ -87,8 +87,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   std::vector<std::vector<message_pair>> messages_;  // by the method's index
 
   bool stopping_ = false;
-  bool killing_ = false;     // running calls were cancelled
-  bool over_ = false;        // nothing is waited for any more
+  bool killing_ = false;                                 // running calls were cancelled
+  bool over_ = false;                                    // nothing is waited for any more
   core::time_point stop_end_ = core::time_point::max();  // of the grace, then of the kill time
   std::chrono::nanoseconds kill_time_ = std::chrono::nanoseconds::max();
   stop_timer stop_timer_{*this};

@@ -18,8 +18,9 @@ const google::protobuf::Message* prototype(const google::protobuf::Descriptor* t
 }  // namespace
 
 method_table::service_entry& method_table::service(const google::protobuf::ServiceDescriptor& descriptor) {
-  const auto known = std::find_if(services_.begin(), services_.end(),
-                                  [&](const service_entry& each) { return each.name == descriptor.full_name(); });
+  const auto known = std::find_if(services_.begin(), services_.end(), [&](const service_entry& each) {
+    return each.name == descriptor.full_name();
+  });
   if (known != services_.end()) return *known;
   service_entry& added = services_.emplace_back(service_entry{descriptor.full_name(), {}});
   by_name_[added.name] = &added;
@@ -41,20 +42,20 @@ void method_table::add(std::shared_ptr<google::protobuf::Service> service, error
   }
   for (int i = 0; i < descriptor.method_count(); ++i) {
     const auto* method = descriptor.method(i);
-    insert(into, {.descriptor = method,
-                  .request_prototype = &service->GetRequestPrototype(method),
-                  .response_prototype = &service->GetResponsePrototype(method),
-                  .handler = [service, method](server_call& call, const google::protobuf::Message& request,
-                                               google::protobuf::Message& response, google::protobuf::Closure& done,
-                                               yield_context) {
-                    service->CallMethod(method, &call, &request,
-                                        &response, &done);
-                  },
-                  .index = 0});
+    insert(into,
+           {.descriptor = method,
+            .request_prototype = &service->GetRequestPrototype(method),
+            .response_prototype = &service->GetResponsePrototype(method),
+            .handler = [service, method](
+                           server_call& call, const google::protobuf::Message& request,
+                           google::protobuf::Message& response, google::protobuf::Closure& done,
+                           yield_context) { service->CallMethod(method, &call, &request, &response, &done); },
+            .index = 0});
   }
 }
 
-void method_table::add(const google::protobuf::MethodDescriptor& method, method_handler handler, error_code& ec) {
+void method_table::add(const google::protobuf::MethodDescriptor& method, method_handler handler,
+                       error_code& ec) {
   service_entry& into = service(*method.service());
   const bool known = std::any_of(into.methods.begin(), into.methods.end(),
                                  [&](const method_entry* each) { return each->descriptor == &method; });

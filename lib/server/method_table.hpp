@@ -24,8 +24,8 @@ namespace braid::server_side {
 
 /// Runs a handler. `done` is run once, then or later, when it has answered.
 using method_handler =
-    std::function<void(server_call&, const google::protobuf::Message& request, google::protobuf::Message& response,
-                       google::protobuf::Closure& done, yield_context)>;
+    std::function<void(server_call&, const google::protobuf::Message& request,
+                       google::protobuf::Message& response, google::protobuf::Closure& done, yield_context)>;
 
 /// One method that a server has.
 struct method_entry {
@@ -36,7 +36,8 @@ struct method_entry {
   std::size_t index;  ///< Its place in the table.
 };
 
-/// The methods of a server, by the names that requests carry. Filled before the server starts, read-only afterwards.
+/// The methods of a server, by the names that requests carry. Filled before the server starts, read-only
+/// afterwards.
 class method_table {
  public:
   /// Adds all methods of a service. 22 when it is there already.

@@ -31,12 +31,15 @@ running_call::~running_call() {
   part_->call_over();
 }
 
-std::string running_call::describe() const { return fmt::format("the handler of {}", method_.descriptor->full_name()); }
+std::string running_call::describe() const {
+  return fmt::format("the handler of {}", method_.descriptor->full_name());
+}
 
 void running_call::start() noexcept {
   core::loop& home = part_->home();
   if (deadline_ != core::time_point::max()) home.arm(timer_, deadline_);
-  if (!detail::coroutine::start(home, *this, {.parent = this, .deadline = deadline_}, detail::start_mode::now)) {
+  if (!detail::coroutine::start(home, *this, {.parent = this, .deadline = deadline_},
+                                detail::start_mode::now)) {
     refuse({ENOMEM, boost::system::system_category()}, "no memory for the handler's coroutine");
   }
 }

@@ -27,10 +27,11 @@ struct message_pair {
   std::unique_ptr<google::protobuf::Message> response;
 };
 
-/// One call at the server: a root of the cancellation tree below which the handler's coroutine and its calls are.
+/// One call at the server: a root of the cancellation tree below which the handler's coroutine and its calls
+/// are.
 ///
-/// It lives until the handler's coroutine has ended and `done` was run, also when the call was answered without them:
-/// at its deadline, or because its client is gone.
+/// It lives until the handler's coroutine has ended and `done` was run, also when the call was answered
+/// without them: at its deadline, or because its client is gone.
 class running_call final
     : public server_call,
       public cancel_node,
@@ -38,8 +39,8 @@ class running_call final
       public detail::coroutine_body,
       private google::protobuf::Closure {
  public:
-  running_call(loop_part& part, connection& from, const method_entry& method, std::int64_t id, message_pair messages,
-               core::time_point deadline);
+  running_call(loop_part& part, connection& from, const method_entry& method, std::int64_t id,
+               message_pair messages, core::time_point deadline);
 
   std::int64_t id() const noexcept { return id_; }
   google::protobuf::Message& request() noexcept { return *messages_.request; }
@@ -87,7 +88,9 @@ class running_call final
 
   struct deadline_timer : core::timer_node {
     explicit deadline_timer(running_call& of) noexcept : timer_node(&deadline_timer::fire), owner(of) {}
-    static void fire(timer_node& node) { static_cast<deadline_timer&>(node).owner.cancel(cancel_cause::deadline); }
+    static void fire(timer_node& node) {
+      static_cast<deadline_timer&>(node).owner.cancel(cancel_cause::deadline);
+    }
     running_call& owner;
   };
   struct notify_node : core::ready_node {
@@ -109,7 +112,7 @@ class running_call final
   std::vector<google::protobuf::Closure*> notifications_;
   std::atomic<cancel_cause> shown_cause_{cancel_cause::none};
   std::atomic<bool> done_called_{false};
-  bool finished_ = false;         // `done` was run, and has arrived on the loop
+  bool finished_ = false;  // `done` was run, and has arrived on the loop
   bool coroutine_ended_ = false;
   bool loop_ended_ = false;
 };

@@ -45,7 +45,8 @@ void server::add_shared(std::shared_ptr<google::protobuf::Service> service) {
 }
 
 void server::handle(const google::protobuf::MethodDescriptor& method, untyped_handler handler) {
-  if (core_->started()) throw_error(EINVAL, fmt::format("method {} is added after the start", method.full_name()));
+  if (core_->started())
+    throw_error(EINVAL, fmt::format("method {} is added after the start", method.full_name()));
   error_code ec;
   core_->methods().add(
       method,
@@ -56,7 +57,8 @@ void server::handle(const google::protobuf::MethodDescriptor& method, untyped_ha
         done.Run();
       },
       ec);
-  if (ec) throw boost::system::system_error(ec, fmt::format("method {} is there already", method.full_name()));
+  if (ec)
+    throw boost::system::system_error(ec, fmt::format("method {} is there already", method.full_name()));
 }
 
 void server::start(std::string_view address) {
@@ -80,7 +82,8 @@ std::uint16_t server::port() const noexcept {
 std::vector<endpoint> server::endpoints() const { return core_->endpoints(); }
 
 std::vector<std::string> server::stop(stop_options options) {
-  if (core_->runtime().current()) throw_error(EDEADLK, "server::stop() on a loop of the server would wait for itself");
+  if (core_->runtime().current())
+    throw_error(EDEADLK, "server::stop() on a loop of the server would wait for itself");
   core::blocking_event stopped;
   std::vector<std::string> left;
   core_->stop(options, [&](std::vector<std::string> names) {

@@ -83,7 +83,8 @@ void server_core::on_accepted(core::loop& home, std::unique_ptr<net::transport> 
 }
 
 void server_core::on_accept_failed(const error_code& why) {
-  runtime().log().log(log_level::warning, fmt::format("accepting a connection failed: {}", why.message()), {});
+  runtime().log().log(log_level::warning, fmt::format("accepting a connection failed: {}", why.message()),
+                      {});
 }
 
 void server_core::stop(const stop_options& how, stop_handler stopped) {

@@ -11,8 +11,8 @@
 
 namespace braid::server_side {
 
-/// What the parts of a server share. It outlives the server as long as a call does, and keeps the loops' memory, which
-/// such a call may still post to.
+/// What the parts of a server share. It outlives the server as long as a call does, and keeps the loops'
+/// memory, which such a call may still post to.
 struct server_settings {
   server_settings(std::shared_ptr<core::runtime_core> on, const server_options& given)
       : runtime(std::move(on)), options(given) {}

@@ -207,7 +207,8 @@ TEST_CASE("channel: threads that call at once, in every style, each get their ow
         EchoResponse one, two, three, four;
         controller second;
         auto first = channel.async_call(echo(), request(text + "b"), two, boost::asio::use_future);
-        auto never = std::make_shared<std::promise<error_code>>();  // a code: exceptions are counted unseen by TSan
+        auto never =
+            std::make_shared<std::promise<error_code>>();  // a code: exceptions are counted unseen by TSan
         channel.async_call(echo(), second, request("never", 90'000), three,
                            [never](error_code ec) { never->set_value(ec); });
         channel.call(echo(), request(text + "a"), one);

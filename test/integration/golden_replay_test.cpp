@@ -1,10 +1,10 @@
-#include "golden/golden_frames.hpp"
-#include "integration/raw_peer.hpp"
-#include "unit/server_fixture.hpp"
-
 #include <braid/channel.hpp>
 #include <braid/runtime.hpp>
 #include <braid/server.hpp>
+
+#include "golden/golden_frames.hpp"
+#include "integration/raw_peer.hpp"
+#include "unit/server_fixture.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -80,9 +80,9 @@ TEST_CASE("golden: the recorded client bytes, replayed over tcp, give the record
 
   // What the replies of this version may differ in, beside what differences() allows.
   const std::map<std::string, std::pair<int, std::string>> opaque{
-      {"gzip", {1003, "compress_type 2"}},     {"zlib", {1003, "compress_type 3"}},
-      {"snappy", {1003, "compress_type 1"}},   {"json", {1003, "content_type 1"}},
-      {"prototext", {1003, "content_type 3"}}, {"protojson", {1003, "content_type 2"}},
+      {"gzip", {1003, "compress_type 2"}},          {"zlib", {1003, "compress_type 3"}},
+      {"snappy", {1003, "compress_type 1"}},        {"json", {1003, "content_type 1"}},
+      {"prototext", {1003, "content_type 3"}},      {"protojson", {1003, "content_type 2"}},
       {"noservice", {1001, "golden.NoSuchService"}}};
   int compared = 0;
   std::string last;
@@ -100,7 +100,8 @@ TEST_CASE("golden: the recorded client bytes, replayed over tcp, give the record
       CHECK(parsed[0].code == found->second.first);
       CHECK(parsed[0].text.find(found->second.second) != std::string::npos);
     } else if (each.name == "timeout" || each.name == "noauth") {
-      CHECK(parsed[0].message() == "hello");  // the client gave no deadline; this server asks for no credentials
+      CHECK(parsed[0].message() ==
+            "hello");  // the client gave no deadline; this server asks for no credentials
     } else if (each.name == "crc32c") {
       CHECK(parsed[0].message() == "hello");
       for (const auto& difference : golden::differences(each.answer, reply))
@@ -144,8 +145,9 @@ TEST_CASE("golden: the recorded client bytes give the same calls all at once and
 }
 
 TEST_CASE("golden: the recorded server bytes, given by a scripted peer, give our client the recorded calls") {
-  const std::map<std::string, int> expected{{"gzip", 2002},   {"zlib", 2002},      {"snappy", 2002}, {"fail", 12345},
-                                            {"nomethod", 2001}, {"noservice", 1002}, {"noauth", 1004}};
+  const std::map<std::string, int> expected{{"gzip", 2002},  {"zlib", 2002},     {"snappy", 2002},
+                                            {"fail", 12345}, {"nomethod", 2001}, {"noservice", 1002},
+                                            {"noauth", 1004}};
   const std::map<std::string, std::string> texts{{"gzip", "compress_type 2"},
                                                  {"fail", "[127.0.0.1:9100][E12345]asked to fail with 12345"},
                                                  {"nomethod", "Method Missing() not implemented."},
@@ -173,10 +175,10 @@ TEST_CASE("golden: the recorded server bytes, given by a scripted peer, give our
       const auto code = expected.find(each.name);
       if (code == expected.end()) {
         CHECK_FALSE(control.error());
-        CHECK(response.message() == (each.name == "twice" ? each.answer.substr(each.answer.size() - 5) == "first"
-                                                                 ? "first"
-                                                                 : "second"
-                                                          : "hello"));
+        CHECK(response.message() ==
+              (each.name == "twice"
+                   ? each.answer.substr(each.answer.size() - 5) == "first" ? "first" : "second"
+                   : "hello"));
       } else {
         CHECK(braid::to_wire(control.error()) == code->second);
         const bool by_peer = code->second != 2002;

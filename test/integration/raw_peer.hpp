@@ -19,12 +19,13 @@ inline void require(bool good) {
   if (!good) throw std::runtime_error("a socket of the test failed");
 }
 
-/// A blocking socket of a peer that only sends what the test says. What it waits for comes within moments; its limit
-/// only turns a hang into a failure.
+/// A blocking socket of a peer that only sends what the test says. What it waits for comes within moments;
+/// its limit only turns a hang into a failure.
 class raw_peer {
  public:
   explicit raw_peer(int connected) : fd_(connected) {}
-  raw_peer(raw_peer&& other) noexcept : fd_(std::exchange(other.fd_, -1)), received_(std::move(other.received_)) {}
+  raw_peer(raw_peer&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), received_(std::move(other.received_)) {}
   ~raw_peer() {
     if (fd_ >= 0) ::close(fd_);
   }

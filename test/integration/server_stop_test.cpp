@@ -1,9 +1,9 @@
-#include "integration/raw_peer.hpp"
-#include "unit/server_fixture.hpp"
-
 #include <braid/channel.hpp>
 #include <braid/runtime.hpp>
 #include <braid/server.hpp>
+
+#include "integration/raw_peer.hpp"
+#include "unit/server_fixture.hpp"
 
 #include <boost/asio/use_future.hpp>
 #include <catch2/catch.hpp>
@@ -31,12 +31,13 @@ using golden::EchoService;
 struct waiting_server {
   explicit waiting_server(std::size_t loops = 2) : rt(std::in_place, braid::runtime_options{.loops = loops}) {
     srv.emplace(*rt);
-    srv->handle(&EchoService::Echo, [this](server_call& call, const EchoRequest&, EchoResponse&, yield_context yield) {
-      ++running;
-      error_code ec;
-      braid::sleep_for(1h, yield[ec]);
-      if (call.cancelled() == braid::cancel_cause::shutdown) ++shut_down;
-    });
+    srv->handle(&EchoService::Echo,
+                [this](server_call& call, const EchoRequest&, EchoResponse&, yield_context yield) {
+                  ++running;
+                  error_code ec;
+                  braid::sleep_for(1h, yield[ec]);
+                  if (call.cancelled() == braid::cancel_cause::shutdown) ++shut_down;
+                });
     srv->start("127.0.0.1:0");
   }
   // Calls on connections of their own, which have all reached their handlers.
@@ -71,8 +72,7 @@ TEST_CASE("server: a stop from several threads at once ends the calls of all loo
   waiting_server w;
   auto clients = w.call(8);
   std::vector<std::thread> stoppers;
-  for (int i = 0; i < 4; ++i)
-    stoppers.emplace_back([&] { w.srv->stop({.grace = 20ms, .kill = 60s}); });
+  for (int i = 0; i < 4; ++i) stoppers.emplace_back([&] { w.srv->stop({.grace = 20ms, .kill = 60s}); });
   for (auto& each : stoppers) each.join();
   CHECK(w.shut_down == 8);
   check_all_told(clients);

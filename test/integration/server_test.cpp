@@ -1,12 +1,11 @@
-#include "integration/raw_peer.hpp"
-#include "unit/server_fixture.hpp"
-
 #include <braid/channel.hpp>
 #include <braid/runtime.hpp>
 #include <braid/server.hpp>
 #include <braid/spawn.hpp>
 
 #include "core/runtime_core.hpp"
+#include "integration/raw_peer.hpp"
+#include "unit/server_fixture.hpp"
 
 #include <boost/asio/error.hpp>
 #include <catch2/catch.hpp>
@@ -136,14 +135,15 @@ TEST_CASE("server: handlers run on each loop, for many connections and callers a
   braid::server srv(rt);
   std::mutex mutex;
   std::set<std::thread::id> threads;
-  srv.handle(&EchoService::Echo, [&](server_call&, const EchoRequest& q, EchoResponse& r, yield_context yield) {
-    {
-      const std::lock_guard lock(mutex);
-      threads.insert(std::this_thread::get_id());
-    }
-    braid::sleep_for(1ms, yield);
-    r.set_message(q.message());
-  });
+  srv.handle(&EchoService::Echo,
+             [&](server_call&, const EchoRequest& q, EchoResponse& r, yield_context yield) {
+               {
+                 const std::lock_guard lock(mutex);
+                 threads.insert(std::this_thread::get_id());
+               }
+               braid::sleep_for(1ms, yield);
+               r.set_message(q.message());
+             });
   srv.start("127.0.0.1:0");
   std::vector<std::thread> running;
   std::atomic<int> good{0};
@@ -169,7 +169,8 @@ TEST_CASE("server: done may run on another thread") {
   echo_service service;
   std::mutex mutex;
   std::vector<std::thread> others;
-  service.run = [&](server_call& call, const EchoRequest& q, EchoResponse& r, google::protobuf::Closure* done) {
+  service.run = [&](server_call& call, const EchoRequest& q, EchoResponse& r,
+                    google::protobuf::Closure* done) {
     const std::lock_guard lock(mutex);
     others.emplace_back([&call, &q, &r, done] { echo_service::answer_at_once(call, q, r, done); });
   };
@@ -241,17 +242,18 @@ TEST_CASE("server: a reset over tcp cancels the call, a half-close does not") {
   braid::server srv(rt);
   std::promise<braid::cancel_cause> cause;
   std::promise<void> entered;
-  srv.handle(&EchoService::Echo, [&](server_call& call, const EchoRequest& q, EchoResponse& r, yield_context yield) {
-    if (q.message() == "reset") {
-      entered.set_value();
-      error_code ec;
-      braid::sleep_for(1h, yield[ec]);
-      cause.set_value(call.cancelled());
-      return;
-    }
-    braid::sleep_for(20ms, yield);
-    r.set_message(q.message());
-  });
+  srv.handle(&EchoService::Echo,
+             [&](server_call& call, const EchoRequest& q, EchoResponse& r, yield_context yield) {
+               if (q.message() == "reset") {
+                 entered.set_value();
+                 error_code ec;
+                 braid::sleep_for(1h, yield[ec]);
+                 cause.set_value(call.cancelled());
+                 return;
+               }
+               braid::sleep_for(20ms, yield);
+               r.set_message(q.message());
+             });
   srv.start("127.0.0.1:0");
   raw_peer half = raw_peer::connect(srv.port());
   half.send(echo(1, "one") + echo(2, "two") + "PRP");

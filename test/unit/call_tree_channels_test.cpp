@@ -21,7 +21,8 @@
 #include <vector>
 
 #if defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t random_trees = 1500;  // each coroutine is a fiber that ThreadSanitizer makes and destroys
+constexpr std::uint64_t random_trees =
+    1500;  // each coroutine is a fiber that ThreadSanitizer makes and destroys
 #else
 constexpr std::uint64_t random_trees = 6000;
 #endif

@@ -20,7 +20,8 @@
 namespace server_test {
 
 /// A frame of a meta, a payload and an attachment.
-inline std::string frame(const braid::wire::rpc_meta& meta, std::string_view payload, std::string_view attachment = {}) {
+inline std::string frame(const braid::wire::rpc_meta& meta, std::string_view payload,
+                         std::string_view attachment = {}) {
   const std::size_t meta_size = braid::wire::meta_size(meta);
   std::string bytes(braid::wire::header_size + meta_size, '\0');
   char* at = braid::wire::encode_header(
@@ -48,7 +49,9 @@ inline std::string payload(std::string_view message, int fail_code = 0) {
 }
 
 /// The request Echo(message).
-inline std::string echo(std::int64_t id, std::string_view message) { return frame(echo_meta(id), payload(message)); }
+inline std::string echo(std::int64_t id, std::string_view message) {
+  return frame(echo_meta(id), payload(message));
+}
 inline std::string echo_within(std::int64_t id, std::string_view message, std::int32_t timeout_ms) {
   auto meta = echo_meta(id);
   meta.request.timeout_ms = timeout_ms;
@@ -118,7 +121,8 @@ class echo_service : public golden::EchoService {
     answer(call, request, response);
     done->Run();
   }
-  static void answer(braid::server_call& call, const golden::EchoRequest& request, golden::EchoResponse& response) {
+  static void answer(braid::server_call& call, const golden::EchoRequest& request,
+                     golden::EchoResponse& response) {
     response.set_message(request.message());
     if (call.request_metadata().user_fields.size() + call.request_attachment().size() != 0) {
       call.mutable_response_metadata().user_fields = call.request_metadata().user_fields;

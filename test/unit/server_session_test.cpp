@@ -1,5 +1,3 @@
-#include "unit/server_fixture.hpp"
-
 #include <braid/channel.hpp>
 #include <braid/spawn.hpp>
 #include <braid/testing/simulation.hpp>
@@ -8,6 +6,7 @@
 #include "core/runtime_core.hpp"
 #include "net/loop_network.hpp"
 #include "net/transport.hpp"
+#include "unit/server_fixture.hpp"
 
 #include <boost/asio/error.hpp>
 #include <catch2/catch.hpp>
@@ -180,7 +179,8 @@ TEST_CASE("server: an unknown service is 1001, an unknown method 1002, and a sho
 TEST_CASE("server: a request that cannot be read is 1003 and runs no handler") {
   world w;
   int ran = 0;
-  w.service.run = [&](server_call& call, const EchoRequest& q, EchoResponse& r, google::protobuf::Closure* done) {
+  w.service.run = [&](server_call& call, const EchoRequest& q, EchoResponse& r,
+                      google::protobuf::Closure* done) {
     ++ran;
     echo_service::answer_at_once(call, q, r, done);
   };
@@ -232,7 +232,8 @@ TEST_CASE("server: a handler that throws fails its call alone with 2001; the rea
     CHECK(got[i].text == "the handler of golden.EchoService.Echo failed");
   }
   CHECK(got[4].message() == "fine");
-  CHECK(w.log.count("error: the handler of golden.EchoService.Echo was ended by an exception: secret std") == 1);
+  CHECK(w.log.count("error: the handler of golden.EchoService.Echo was ended by an exception: secret std") ==
+        1);
   CHECK(w.log.count("secret call") == 1);
   CHECK(w.log.count("secret system") == 1);
   CHECK(w.log.count("no std::exception") == 1);
@@ -240,7 +241,8 @@ TEST_CASE("server: a handler that throws fails its call alone with 2001; the rea
 
 TEST_CASE("server: a method of a generated service may throw, also after it has answered") {
   world w;
-  w.service.run = [](server_call& call, const EchoRequest& q, EchoResponse& r, google::protobuf::Closure* done) {
+  w.service.run = [](server_call& call, const EchoRequest& q, EchoResponse& r,
+                     google::protobuf::Closure* done) {
     if (q.message() == "after") echo_service::answer_at_once(call, q, r, done);
     throw std::runtime_error("secret");
   };
@@ -339,7 +341,8 @@ TEST_CASE("server: timeout_ms of zero or less is 1008 and not run") {
   CHECK(ran == 0);
 }
 
-TEST_CASE("server: at the deadline the client gets 1008, the handler is cancelled and its later answer dropped") {
+TEST_CASE(
+    "server: at the deadline the client gets 1008, the handler is cancelled and its later answer dropped") {
   std::chrono::nanoseconds left{};
   error_code ended_with;
   cancel_cause cause{};
@@ -372,7 +375,9 @@ TEST_CASE("server: at the deadline the client gets 1008, the handler is cancelle
 TEST_CASE("server: default_timeout counts where the client sent none; without both a call is held") {
   SECTION("default_timeout") {
     world w({.default_timeout = 50ms});
-    w.start([](server_call&, const EchoRequest&, EchoResponse&, yield_context yield) { braid::sleep_for(1h, yield); });
+    w.start([](server_call&, const EchoRequest&, EchoResponse&, yield_context yield) {
+      braid::sleep_for(1h, yield);
+    });
     auto client = w.connect();
     client.send(echo(1, "x"));
     w.sim.run_for(49ms);
@@ -405,7 +410,8 @@ TEST_CASE("server: default_timeout counts where the client sent none; without bo
 TEST_CASE("server: done may run later, and running it twice answers once") {
   world w;
   google::protobuf::Closure* kept = nullptr;
-  w.service.run = [&](server_call& call, const EchoRequest& q, EchoResponse& r, google::protobuf::Closure* done) {
+  w.service.run = [&](server_call& call, const EchoRequest& q, EchoResponse& r,
+                      google::protobuf::Closure* done) {
     echo_service::answer(call, q, r);
     kept = done;
     if (q.message() != "twice") return;
@@ -430,7 +436,8 @@ TEST_CASE("server: a handler that has answered may go on; its answer does not wa
   world w;
   bool over = false;
   braid::runtime* on = &*w.server_side;
-  w.service.run = [&](server_call& call, const EchoRequest& q, EchoResponse& r, google::protobuf::Closure* done) {
+  w.service.run = [&](server_call& call, const EchoRequest& q, EchoResponse& r,
+                      google::protobuf::Closure* done) {
     auto* const here = on->core()->current()->running_coroutine();
     REQUIRE(here != nullptr);
     echo_service::answer_at_once(call, q, r, done);
@@ -481,8 +488,10 @@ TEST_CASE("server: done may run after the server and its runtime are gone") {
   {
     world w;
     std::size_t n = 0;
-    w.service.run = [&](server_call& call, const EchoRequest&, EchoResponse&, google::protobuf::Closure* done) {
-      call.NotifyOnCancel(google::protobuf::NewCallback(+[](int* count) { ++*count; }, &notified));
+    w.service.run = [&](server_call& call, const EchoRequest&, EchoResponse&,
+                        google::protobuf::Closure* done) {
+      call.NotifyOnCancel(google::protobuf::NewCallback(
+          +[](int* count) { ++*count; }, &notified));
       kept[n++] = done;
     };
     w.start();
@@ -580,7 +589,9 @@ TEST_CASE("server: after a half-close the first failed write cancels the rest") 
 
 // Calls downstream
 
-TEST_CASE("server: calls of a handler inherit the remaining deadline and the cancellation over a chain of servers") {
+TEST_CASE(
+    "server: calls of a handler inherit the remaining deadline and the cancellation over a chain of "
+    "servers") {
   std::chrono::nanoseconds left_at_c{};
   std::vector<std::string> ends;
   world w;
@@ -605,13 +616,14 @@ TEST_CASE("server: calls of a handler inherit the remaining deadline and the can
   };
   w.srv->handle(&EchoService::Echo, relay(to_b, "a"));
   b.handle(&EchoService::Echo, relay(to_c, "b"));
-  c.handle(&EchoService::Echo, [&](server_call& call, const EchoRequest& q, EchoResponse& r, yield_context yield) {
-    left_at_c = call.deadline() - yield.now();
-    error_code ec;
-    if (q.message() == "slow") braid::sleep_for(1h, yield[ec]);
-    if (ec) ends.push_back("c " + std::string(to_string(call.cancelled())));
-    r.set_message(q.message() + " from c");
-  });
+  c.handle(&EchoService::Echo,
+           [&](server_call& call, const EchoRequest& q, EchoResponse& r, yield_context yield) {
+             left_at_c = call.deadline() - yield.now();
+             error_code ec;
+             if (q.message() == "slow") braid::sleep_for(1h, yield[ec]);
+             if (ec) ends.push_back("c " + std::string(to_string(call.cancelled())));
+             r.set_message(q.message() + " from c");
+           });
   w.srv->start("10.0.0.1:80");
   b.start("10.0.0.2:80");
   c.start("10.0.0.3:80");
@@ -731,8 +743,8 @@ TEST_CASE("server: what can be no frame closes the connection at once, after the
   std::string bad_meta(12, '\0');
   braid::wire::encode_header({.body_size = 3, .meta_size = 3}, bad_meta.data());
   bad_meta += "\xff\xff\xff";
-  for (const std::string& bad : {std::string("X"), std::string("PRPX"), std::string("GET / HTTP/1.1\r\n"), huge_meta,
-                                 meta_over_body, bad_meta}) {
+  for (const std::string& bad : {std::string("X"), std::string("PRPX"), std::string("GET / HTTP/1.1\r\n"),
+                                 huge_meta, meta_over_body, bad_meta}) {
     CAPTURE(bad);
     world w;
     w.start();
@@ -875,7 +887,8 @@ TEST_CASE("server: a stop lets running calls end in their grace, and answers new
   auto idle = w.connect();
   client.send(echo(1, "running"));
   std::optional<std::vector<std::string>> names;
-  w.srv->async_stop(within(10s, 10s), [&](error_code, std::vector<std::string> left) { names = std::move(left); });
+  w.srv->async_stop(within(10s, 10s),
+                    [&](error_code, std::vector<std::string> left) { names = std::move(left); });
   w.sim.run_for(500ms);
   client.send(echo(2, "new"));
   REQUIRE(client.answers().size() == 1);
@@ -915,7 +928,8 @@ TEST_CASE("server: a stop returns after grace and kill time, and names the handl
   google::protobuf::Closure* kept = nullptr;
   bool alive = false;
   world w;
-  w.service.run = [&](server_call& call, const EchoRequest& q, EchoResponse& r, google::protobuf::Closure* done) {
+  w.service.run = [&](server_call& call, const EchoRequest& q, EchoResponse& r,
+                      google::protobuf::Closure* done) {
     if (q.message() == "kept") {
       kept = done;
       return;
@@ -950,7 +964,9 @@ TEST_CASE("server: a stop returns after grace and kill time, and names the handl
 
 TEST_CASE("server: of several stops the shortest times count, and all of them are told") {
   world w;
-  w.start([](server_call&, const EchoRequest&, EchoResponse&, yield_context yield) { braid::sleep_for(1h, yield); });
+  w.start([](server_call&, const EchoRequest&, EchoResponse&, yield_context yield) {
+    braid::sleep_for(1h, yield);
+  });
   auto client = w.connect();
   client.send(echo(1, "x"));
   int told = 0;

@@ -1,5 +1,5 @@
-#include <catch2/catch.hpp>
-
 #include <braid/config.hpp>
+
+#include <catch2/catch.hpp>
 
 TEST_CASE("smoke") { REQUIRE(BOOST_VERSION >= 108100); }
