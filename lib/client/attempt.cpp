@@ -32,10 +32,10 @@ void attempt::finish(const outcome& result, std::string_view text) noexcept {
 
 bool attempt::anything_sent() const noexcept { return sent_ && connection_.has_sent_from(position_); }
 
-void attempt::on_cancel(cancel_cause) noexcept {
+void attempt::on_cancel(cancel_cause cause) noexcept {
   call& of = owner_;
   connection& on = connection_;
-  on.forget(*this);
+  on.forget(*this, cause);
   leave();
   of.settle_cancelled();
   on.remove_user();

@@ -20,6 +20,10 @@ std::int32_t remaining_ms(core::time_point now, core::time_point deadline) {
       std::clamp<std::int64_t>(rest, 1, std::numeric_limits<std::int32_t>::max()));
 }
 
+bool has_meta(wire::frame_reader::status status) noexcept {
+  return status == wire::frame_reader::status::frame || status == wire::frame_reader::status::oversized;
+}
+
 void fill_request(wire::rpc_meta& meta, const call& of, core::time_point now) {
   meta.clear();
   meta.has_request = true;
@@ -63,6 +67,7 @@ void baidu_std_session::start(attempt& started) {
   fill_request(meta_, of, of.has_payload() ? home_.now() : of.begun());
   const std::uint64_t id = pending_.insert(started);
   meta_.correlation_id = static_cast<std::int64_t>(id);
+  if (!announced_) meta_.features = wire::own_features;
   const std::size_t meta_size = wire::meta_size(meta_);
   const std::size_t body_size = meta_size + payload_size + attachment.size();
   if (body_size > max_body_size_ || meta_size > wire::default_max_meta_size ||
@@ -81,7 +86,26 @@ void baidu_std_session::start(attempt& started) {
   out_.commit(head);
   if (apart) out_.append(of.payload());
   if (!attachment.empty()) out_.append(attachment);
+  announced_ = true;
   started.mark_sent(id);
+}
+
+void baidu_std_session::forget(attempt& cancelled, cancel_cause cause) noexcept {
+  if (!pending_.remove(cancelled.session_id())) return;  // its answer has come
+  const auto id = static_cast<std::int64_t>(cancelled.session_id());
+  if (!server_.heard()) {
+    kept_.add(id, cause);
+  } else if (server_.takes_cancels()) {
+    out_.append(wire::control_frame::cancel(id, cause).bytes());
+  }
+}
+
+// The server's first frame tells whether it takes cancels: now those that were kept are sent, or never.
+void baidu_std_session::hear_first(const wire::rpc_meta& meta) {
+  server_.hear(meta);
+  if (meta.correlation_id) kept_.drop(*meta.correlation_id);
+  for (const auto& each : kept_.take())
+    if (server_.takes_cancels()) out_.append(wire::control_frame::cancel(each.id, each.cause).bytes());
 }
 
 // What the server would close the connection for, or what nobody takes away, fails here and alone.
@@ -109,7 +133,9 @@ session_failure baidu_std_session::on_read(std::size_t size) {
   reader_.commit(size);
   const core::time_point now = home_.now();
   for (;;) {
-    switch (reader_.next(frame_)) {
+    const auto status = reader_.next(frame_);
+    if (!server_.heard() && has_meta(status)) hear_first(frame_.meta);
+    switch (status) {
       case wire::frame_reader::status::need_more:
         return {};
       case wire::frame_reader::status::frame:
@@ -126,7 +152,7 @@ session_failure baidu_std_session::on_read(std::size_t size) {
 }
 
 void baidu_std_session::answered(const wire::inbound_frame& frame, core::time_point now) {
-  if (!frame.meta.correlation_id) return;
+  if (!frame.meta.correlation_id || wire::is_control(frame.meta)) return;
   attempt* const waiting = pending_.remove(static_cast<std::uint64_t>(*frame.meta.correlation_id));
   if (!waiting) {  // late: its call has ended
     counters_.count_late_answer();
@@ -168,7 +194,7 @@ void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& fra
 }
 
 void baidu_std_session::too_large(const wire::inbound_frame& frame) {
-  if (!frame.meta.correlation_id) return;
+  if (!frame.meta.correlation_id || wire::is_control(frame.meta)) return;
   if (attempt* const waiting = pending_.remove(static_cast<std::uint64_t>(*frame.meta.correlation_id))) {
     waiting->finish(outcome::local_failure(errc::bad_response),
                     fmt::format("the response of {} bytes is over max_body_size {}", frame.header.body_size,

@@ -1,8 +1,10 @@
 #pragma once
 
 #include "client/client_session.hpp"
+#include "client/kept_cancels.hpp"
 #include "client/pending_table.hpp"
 #include "core/loop.hpp"
+#include "wire/control_frame.hpp"
 #include "wire/frame.hpp"
 
 #include <cstdint>
@@ -19,7 +21,7 @@ class baidu_std_session final : public client_session {
       : home_(home), out_(out), max_body_size_(max_body_size), counters_(counters), reader_(max_body_size) {}
 
   void start(attempt& started) override;
-  void forget(attempt& cancelled) noexcept override { pending_.remove(cancelled.session_id()); }
+  void forget(attempt& cancelled, cancel_cause cause) noexcept override;
   void fail(const error_code& why, std::string_view text) noexcept override;
   bool idle() const noexcept override { return pending_.empty(); }
 
@@ -27,6 +29,7 @@ class baidu_std_session final : public client_session {
   session_failure on_read(std::size_t size) override;
 
  private:
+  void hear_first(const wire::rpc_meta& meta);
   void answered(const wire::inbound_frame& frame, core::time_point now);
   void refuse(attempt& started, std::size_t body_size, std::size_t meta_size) noexcept;
   void deliver(attempt& waiting, const wire::inbound_frame& frame);
@@ -40,6 +43,9 @@ class baidu_std_session final : public client_session {
   wire::inbound_frame frame_;  // reused, so that its fields keep their memory
   wire::rpc_meta meta_;        // likewise, for requests
   pending_table pending_;
+  wire::peer_features server_;
+  kept_cancels kept_;
+  bool announced_ = false;  // a request has gone, and with the first one our features
 };
 
 }  // namespace braid::client

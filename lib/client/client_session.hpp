@@ -1,5 +1,6 @@
 #pragma once
 
+#include <braid/cancellation.hpp>
 #include <braid/error.hpp>
 
 #include "client/attempt.hpp"
@@ -24,8 +25,9 @@ class client_session {
 
   /// Writes the attempt's request and waits for its answer, or finishes it with an error.
   virtual void start(attempt& started) = 0;
-  /// The attempt is cancelled: its answer, if it still comes, is dropped.
-  virtual void forget(attempt& cancelled) noexcept = 0;
+  /// The attempt is cancelled: its answer, if it still comes, is dropped, and the server is told where the
+  /// protocol can.
+  virtual void forget(attempt& cancelled, cancel_cause cause) noexcept = 0;
   /// Finishes everything that waits for an answer.
   virtual void fail(const error_code& why, std::string_view text) noexcept = 0;
   /// Whether nothing waits for an answer.

@@ -65,9 +65,10 @@ void connection::take(attempt& started) noexcept {
   if (state_ == state::idle) connect();
 }
 
-void connection::forget(attempt& cancelled) noexcept {
+void connection::forget(attempt& cancelled, cancel_cause cause) noexcept {
   if (cancelled.sent()) {
-    session_->forget(cancelled);
+    session_->forget(cancelled, cause);
+    flush_later();
   } else if (cancelled.is_linked()) {
     waiting_bytes_ -= cancelled.held_bytes();
   }
@@ -179,6 +180,8 @@ void connection::on_read(std::size_t size) {
     broken(errc::eof, fmt::format("{} closed the connection", remote_.to_string()));
   } else if (const session_failure failure = session_->on_read(size); failure.code) {
     broken(failure.code, failure.text);
+  } else {
+    flush_later();  // what the session has to say by itself
   }
   remove_user();
 }
@@ -192,6 +195,10 @@ void connection::on_broken(const error_code& why) {
   add_user();
   broken(call_code(why), fmt::format("the connection to {} broke: {}", remote_.to_string(), describe(why)));
   remove_user();
+}
+
+void connection::flush_later() noexcept {
+  if (!queue_.empty()) home_.at_turn_end(*this);
 }
 
 void connection::flush() noexcept {
@@ -227,6 +234,10 @@ void connection::broken(const error_code& why, std::string_view text) noexcept {
 void connection::close(const error_code& why, std::string_view text) noexcept { connect_failed(why, text); }
 
 void connection::unused() noexcept {
+  ++users_;
+  flush();  // the cancel of the last call may be in there
+  --users_;
+  unschedule();
   if (transport_) transport_->close();
   table_.erase(*this);
 }

@@ -37,7 +37,7 @@ class connection final : private net::transport_events,
   /// Sends the attempt's request now, or once connected.
   void take(attempt& started) noexcept;
   /// The attempt is cancelled.
-  void forget(attempt& cancelled) noexcept;
+  void forget(attempt& cancelled, cancel_cause cause) noexcept;
 
   const endpoint& remote() const noexcept { return remote_; }
   core::loop& home() const noexcept { return home_; }
@@ -78,6 +78,7 @@ class connection final : private net::transport_events,
   void send_waiting() noexcept;
   attempt& take_waiting() noexcept;
   void flush() noexcept;
+  void flush_later() noexcept;
   void broken(const error_code& why, std::string_view text) noexcept;
   void unused() noexcept;
 

@@ -17,6 +17,10 @@ constexpr std::size_t largest_body = 0x7fffffff;
 constexpr std::size_t inline_payload =
     16 * 1024;  // larger messages are serialised apart and sent by reference
 
+bool has_meta(wire::frame_reader::status status) noexcept {
+  return status == wire::frame_reader::status::frame || status == wire::frame_reader::status::oversized;
+}
+
 void take_metadata(std::shared_ptr<metadata>& into, const wire::inbound_frame& frame) {
   const wire::request_meta& request = frame.meta.request;
   const bool any = !frame.meta.user_fields.empty() || !frame.attachment.empty() || request.log_id ||
@@ -66,7 +70,9 @@ baidu_std_session::baidu_std_session(connection& owner, net::outbound_queue& out
 bool baidu_std_session::take_requests() {
   const core::time_point now = owner_.part().home().now();
   while (owner_.takes_requests()) {
-    switch (reader_.next(frame_)) {
+    const auto status = reader_.next(frame_);
+    if (!client_.heard() && has_meta(status)) hear_first(frame_.meta);
+    switch (status) {
       case wire::frame_reader::status::need_more:
         return true;
       case wire::frame_reader::status::frame:
@@ -84,7 +90,7 @@ bool baidu_std_session::take_requests() {
 
 void baidu_std_session::request(const wire::inbound_frame& frame, core::time_point now) {
   const wire::rpc_meta& meta = frame.meta;
-  if (!meta.has_request) return;  // an answer or a feature frame means nothing to a server
+  if (!meta.has_request) return control(meta);
   const std::int64_t id = meta.correlation_id.value_or(0);
   loop_part& part = owner_.part();
   if (part.stopping()) return owner_.answer_error(id, errc::logoff, "the server is stopping");
@@ -112,6 +118,20 @@ void baidu_std_session::request(const wire::inbound_frame& frame, core::time_poi
                                       deadline_of(meta, now, part.options()));
   take_metadata(call->incoming(), frame);
   call->start();
+}
+
+// A client that announces features waits for ours before it cancels anything.
+void baidu_std_session::hear_first(const wire::rpc_meta& meta) {
+  client_.hear(meta);
+  if (!client_.announced()) return;
+  out_.append(wire::control_frame::announcement().bytes());
+  owner_.wrote();
+}
+
+// An answer, or an announcement by itself, means nothing to a server.
+void baidu_std_session::control(const wire::rpc_meta& meta) noexcept {
+  if (client_.announced() && wire::is_cancel(meta))
+    owner_.cancel_calls(*meta.correlation_id, wire::cause_from_wire(*meta.cancel_cause));
 }
 
 void baidu_std_session::too_large(const wire::inbound_frame& frame) {

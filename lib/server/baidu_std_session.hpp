@@ -4,6 +4,7 @@
 
 #include "core/environment.hpp"
 #include "net/outbound_queue.hpp"
+#include "wire/control_frame.hpp"
 #include "wire/frame.hpp"
 
 #include <cstdint>
@@ -28,6 +29,9 @@ class baidu_std_session {
   std::string_view what_broke() const noexcept { return wire::to_string(reader_.error()); }
   /// Whether part of a frame has arrived and the rest is missing.
   bool mid_frame() const noexcept { return !ended_ && reader_.mid_frame(); }
+  /// Whether the client's end of file means that it wants no more answers: it has said that it is one of
+  /// ours. From any other it is a half-close.
+  bool ends_with_client() const noexcept { return client_.takes_cancels(); }
   /// No more bytes will come.
   void drop_incomplete() noexcept { ended_ = true; }
 
@@ -35,7 +39,9 @@ class baidu_std_session {
   void write_error(std::int64_t id, const error_code& code, std::string_view text);
 
  private:
+  void hear_first(const wire::rpc_meta& meta);
   void request(const wire::inbound_frame& frame, core::time_point now);
+  void control(const wire::rpc_meta& meta) noexcept;
   void too_large(const wire::inbound_frame& frame);
 
   connection& owner_;
@@ -43,6 +49,7 @@ class baidu_std_session {
   wire::frame_reader reader_;
   wire::inbound_frame frame_;  // reused, so that its fields keep their memory
   wire::rpc_meta meta_;        // likewise, for answers
+  wire::peer_features client_;
   bool ended_ = false;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace braid::server_side {
 namespace {
@@ -20,7 +21,11 @@ connection::~connection() = default;
 
 void connection::on_read(std::size_t size) {
   if (size == 0) {
-    close_when_done();
+    if (session_.ends_with_client()) {
+      close_after_flush();
+    } else {
+      close_when_done();
+    }
     return;
   }
   session_.commit(size);
@@ -45,17 +50,23 @@ void connection::at_turn_end() noexcept {
   if (!closed_) flush();
 }
 
+void connection::cancel_calls(std::int64_t id, cancel_cause cause) noexcept {
+  if (!std::exchange(indexed_, true)) part_.index_calls(*this, index_);
+  for (auto found = index_.find(id); found != index_.end(); found = index_.find(id))
+    static_cast<running_call&>(*found).cancelled_by_client(cause);
+}
+
 void connection::answer(running_call& finished) noexcept {
   session_.write_answer(finished);
-  answered();
+  wrote();
 }
 
 void connection::answer_error(std::int64_t id, const error_code& code, std::string_view text) noexcept {
   session_.write_error(id, code, text);
-  answered();
+  wrote();
 }
 
-void connection::answered() noexcept {
+void connection::wrote() noexcept {
   part_.home().at_turn_end(*this);
   const std::size_t limit = part_.options().max_unsent_bytes;
   const std::size_t bearable = limit == 0 ? flush_threshold : std::min(flush_threshold, limit);

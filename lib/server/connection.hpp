@@ -1,5 +1,6 @@
 #pragma once
 
+#include <braid/cancellation.hpp>
 #include <braid/endpoint.hpp>
 #include <braid/error.hpp>
 
@@ -7,6 +8,7 @@
 #include "net/outbound_queue.hpp"
 #include "net/transport.hpp"
 #include "server/baidu_std_session.hpp"
+#include "server/call_index.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -35,10 +37,18 @@ class connection final : private net::transport_events, private core::turn_end_h
   bool takes_requests() const noexcept { return !closed_ && !paused_; }
   bool has_unsent() const noexcept { return !queue_.empty(); }
 
-  void call_began() noexcept { ++calls_; }
+  void call_began(indexed_call& began) noexcept {
+    ++calls_;
+    if (indexed_) index_.insert(began);
+  }
   void call_ended() noexcept;
+  /// The client's wish; an id of no running call means nothing.
+  void cancel_calls(std::int64_t id, cancel_cause cause) noexcept;
   void answer(running_call& finished) noexcept;
   void answer_error(std::int64_t id, const error_code& code, std::string_view text) noexcept;
+
+  /// The session has written something.
+  void wrote() noexcept;
 
   /// Ends it; the calls that it brought are told that their peer has gone.
   void close(bool reset) noexcept;
@@ -55,7 +65,6 @@ class connection final : private net::transport_events, private core::turn_end_h
   void at_turn_end() noexcept override;
 
   void take_requests() noexcept;
-  void answered() noexcept;
   void flush() noexcept;
   void apply_backpressure() noexcept;
   void watch_reading() noexcept;
@@ -75,6 +84,8 @@ class connection final : private net::transport_events, private core::turn_end_h
   progress_timer reading_{*this};  // armed while a frame is incomplete
   progress_timer sending_{*this};  // armed while answers cannot leave
   std::size_t calls_ = 0;
+  call_index index_;  // filled from the client's first cancel on: one that cancels nothing pays nothing
+  bool indexed_ = false;
   bool blocked_ = false;     // the transport takes no more until on_writable()
   bool paused_ = false;      // not read from, until the answers have gone
   bool held_back_ = false;   // requests that were read wait for that too

@@ -44,6 +44,11 @@ void loop_part::remove(connection& closed) noexcept {
   home_.at_turn_end(*this);
 }
 
+void loop_part::index_calls(const connection& from, call_index& index) noexcept {
+  for (running_call& each : calls_)
+    if (each.is_from(from)) index.insert(each);
+}
+
 void loop_part::at_turn_end() noexcept {
   closed_.clear();
   if (over_ || (stopping_ && has_ended())) finish_stop();

@@ -13,15 +13,15 @@ namespace braid::server_side {
 
 running_call::running_call(loop_part& part, connection& from, const method_entry& method, std::int64_t id,
                            message_pair messages, core::time_point deadline)
-    : part_(part.shared_from_this()),
+    : indexed_call(id),
+      part_(part.shared_from_this()),
       connection_(&from),
       method_(method),
-      id_(id),
       messages_(std::move(messages)),
       remote_side_(from.remote()),
       deadline_(deadline) {
   part.add(*this);
-  from.call_began();
+  from.call_began(*this);
 }
 
 running_call::~running_call() {
@@ -116,6 +116,13 @@ void running_call::connection_lost() noexcept {
   cancel(cancel_cause::peer_gone);
 }
 
+void running_call::cancelled_by_client(cancel_cause cause) noexcept {
+  connection* const from = connection_;
+  leave_connection();
+  from->call_ended();
+  cancel(cause);
+}
+
 void running_call::answer() noexcept {
   if (!connection_) return;
   if (connection* const to = connection_; !error_ && !response().IsInitialized()) {
@@ -132,12 +139,13 @@ void running_call::answer_with(const error_code& code, std::string_view text) no
   connection* const to = connection_;
   if (!to) return;
   leave_connection();
-  to->answer_error(id_, code, text);
+  to->answer_error(id(), code, text);
   to->call_ended();
 }
 
 void running_call::leave_connection() noexcept {
   connection_ = nullptr;
+  leave_index();
   timer_.cancel();
 }
 

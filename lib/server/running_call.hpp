@@ -5,6 +5,7 @@
 #include <braid/spawn.hpp>
 
 #include "core/loop.hpp"
+#include "server/call_index.hpp"
 #include "server/method_table.hpp"
 
 #include <boost/intrusive/list.hpp>
@@ -35,6 +36,7 @@ struct message_pair {
 class running_call final
     : public server_call,
       public cancel_node,
+      public indexed_call,
       public boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>,
       public detail::coroutine_body,
       private google::protobuf::Closure {
@@ -42,7 +44,6 @@ class running_call final
   running_call(loop_part& part, connection& from, const method_entry& method, std::int64_t id,
                message_pair messages, core::time_point deadline);
 
-  std::int64_t id() const noexcept { return id_; }
   google::protobuf::Message& request() noexcept { return *messages_.request; }
   const google::protobuf::Message& response() const noexcept { return *messages_.response; }
   std::shared_ptr<metadata>& incoming() noexcept { return request_metadata_; }
@@ -55,6 +56,8 @@ class running_call final
   bool is_from(const connection& asked) const noexcept { return connection_ == &asked; }
   /// The connection is gone: cancels, and answers no more.
   void connection_lost() noexcept;
+  /// The client wants no answer any more: the same.
+  void cancelled_by_client(cancel_cause cause) noexcept;
 
   // server_call
   const google::protobuf::MethodDescriptor& method() const noexcept override { return *method_.descriptor; }
@@ -103,7 +106,6 @@ class running_call final
   std::shared_ptr<loop_part> part_;
   connection* connection_;  // null: gone, or answered
   const method_entry& method_;
-  const std::int64_t id_;
   message_pair messages_;
   const endpoint remote_side_;
   core::time_point deadline_;

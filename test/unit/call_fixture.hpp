@@ -102,6 +102,9 @@ class scripted_server : braid::net::accept_events {
 
   const std::vector<seen_request>& requests() const { return requests_; }
   std::size_t connections() const { return peers_.size(); }
+  /// All bytes that came on a connection.
+  const std::string& received(std::size_t connection = 0) const { return peers_.at(connection)->received; }
+  bool ended(std::size_t connection = 0) const { return peers_.at(connection)->ended; }
   void send(std::string bytes, std::size_t connection = 0) {
     on(connection, [bytes = std::move(bytes)](braid::net::transport& stream) {
       const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
@@ -119,8 +122,10 @@ class scripted_server : braid::net::accept_events {
         : owner(owner), index(index), stream(std::move(connected)) {
       stream->start(*this);
     }
-    std::span<char> read_space() override { return reader.prepare(); }
+    std::span<char> read_space() override { return space = reader.prepare(); }
     void on_read(std::size_t size) override {
+      received.append(space.data(), size);
+      ended = ended || size == 0;
       reader.commit(size);
       braid::wire::inbound_frame frame;
       while (reader.next(frame) == braid::wire::frame_reader::status::frame) {
@@ -141,6 +146,9 @@ class scripted_server : braid::net::accept_events {
     std::size_t index;
     std::unique_ptr<braid::net::transport> stream;
     braid::wire::frame_reader reader;
+    std::span<char> space;
+    std::string received;
+    bool ended = false;
   };
 
   void on(std::size_t connection, std::function<void(braid::net::transport&)> action) {
