@@ -95,6 +95,28 @@ struct is_await_handler : std::false_type {};
 template <typename... Args>
 struct is_await_handler<await_handler<Args...>> : std::true_type {};
 
+/// For what a handler of the program has thrown: it leaves the loop's run(), as from any handler of Asio,
+/// once the library has done what it was about.
+void throw_from_run(const loop_executor& home) noexcept;
+
+template <typename Handler, typename... Args>
+void call_or_dispatch(Handler handler, const loop_executor& home, Args... args) {
+  auto executor = boost::asio::get_associated_executor(handler, home);
+  auto slot = boost::asio::get_associated_cancellation_slot(handler);
+  if constexpr (std::is_same_v<decltype(executor), loop_executor>) {
+    if (executor == home) {
+      slot.clear();
+      std::move(handler)(std::move(args)...);
+      return;
+    }
+  }
+  boost::asio::dispatch(executor, [handler = std::move(handler), slot,
+                                   values = std::tuple<Args...>(std::move(args)...)]() mutable {
+    slot.clear();  // on the handler's executor, as the slot belongs to that thread
+    std::apply([&](auto&... value) { std::move(handler)(std::move(value)...); }, values);
+  });
+}
+
 /// Calls `handler` on its associated executor: at once where that is the loop's own, else by dispatch. On the
 /// loop's base stack only.
 template <typename Handler, typename... Args>
@@ -102,20 +124,11 @@ void complete_on_loop(Handler handler, const loop_executor& home, Args... args) 
   if constexpr (is_await_handler<Handler>::value) {
     handler(std::move(args)...);
   } else {
-    auto executor = boost::asio::get_associated_executor(handler, home);
-    auto slot = boost::asio::get_associated_cancellation_slot(handler);
-    if constexpr (std::is_same_v<decltype(executor), loop_executor>) {
-      if (executor == home) {
-        slot.clear();
-        std::move(handler)(std::move(args)...);
-        return;
-      }
+    try {
+      call_or_dispatch(std::move(handler), home, std::move(args)...);
+    } catch (...) {
+      throw_from_run(home);
     }
-    boost::asio::dispatch(executor, [handler = std::move(handler), slot,
-                                     values = std::tuple<Args...>(std::move(args)...)]() mutable {
-      slot.clear();  // on the handler's executor, as the slot belongs to that thread
-      std::apply([&](auto&... value) { std::move(handler)(std::move(value)...); }, values);
-    });
   }
 }
 

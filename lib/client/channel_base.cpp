@@ -70,7 +70,13 @@ void post_closure(core::runtime_core& runtime, google::protobuf::Closure* done) 
 class closure_completion final : public detail::erased_completion<error_code> {
  public:
   explicit closure_completion(google::protobuf::Closure* done) noexcept : done_(done) {}
-  void complete(const detail::loop_executor&, error_code) override { take()->Run(); }
+  void complete(const detail::loop_executor& home, error_code) override {
+    try {
+      take()->Run();
+    } catch (...) {
+      detail::throw_from_run(home);
+    }
+  }
   void complete_without_loop(error_code) override {
     boost::asio::post(boost::asio::system_executor(), [done = take()] { done->Run(); });
   }

@@ -2,8 +2,10 @@
 
 #include "core/runtime_core.hpp"
 
+#include <boost/asio/post.hpp>
 #include <fmt/format.h>
 
+#include <exception>
 #include <new>
 #include <stdexcept>
 
@@ -135,6 +137,10 @@ void await_base::dropped() noexcept {
 // The loop takes posts as long as a coroutine lives on it.
 void await_base::complete_by_post() noexcept {
   owner_.home().post([this] { completed(); });
+}
+
+void throw_from_run(const loop_executor& home) noexcept {
+  boost::asio::post(home, [thrown = std::current_exception()] { std::rethrow_exception(thrown); });
 }
 
 void throw_await_error(const error_code& ec) { throw boost::system::system_error(ec); }

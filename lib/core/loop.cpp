@@ -4,6 +4,7 @@
 #include "core/runtime_core.hpp"
 
 #include <boost/asio/post.hpp>
+#include <fmt/format.h>
 
 #include <pthread.h>
 
@@ -15,6 +16,10 @@ constinit thread_local loop* current_loop = nullptr;
 // A loop serves one thread and keeps its descriptors to that thread, so Asio's locks around each descriptor's
 // state have nothing to protect; the scheduler's lock stays, since other threads post.
 constexpr int concurrency_hint = BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO;
+
+// A chain of wake-ups longer than this goes on in the next turn, so that it cannot keep the loop from its
+// sockets and timers. Combos nested deeper than it is long would notice.
+constexpr int most_rounds = 64;
 
 constexpr std::size_t limit_of(std::size_t option) { return option != 0 ? option : SIZE_MAX; }
 
@@ -146,17 +151,38 @@ void loop::end_turn() noexcept {
     if (!ready_.empty() || !turn_end_hooks_.empty()) post_turn();
     return;
   }
-  while (!ready_.empty() || !turn_end_hooks_.empty()) {
-    if (!ready_.empty()) {
-      ready_node& next = ready_.front();
-      ready_.pop_front();
-      next.run();
-    } else {
-      turn_end_hook& next = turn_end_hooks_.front();
-      turn_end_hooks_.pop_front();
-      next.at_turn_end();
+  for (int round = 0; round < most_rounds; ++round) {
+    while (ready_.empty()) {
+      if (turn_end_hooks_.empty()) return;
+      run_next_hook();
     }
+    run_round();
   }
+  run_hooks();
+  if (!ready_.empty() || !turn_end_hooks_.empty()) post_turn();
+}
+
+// Runs what is ready now; what that makes ready is the next round's.
+void loop::run_round() noexcept {
+  const ready_node* const last = &ready_.back();
+  for (bool more = true; more;) {
+    ready_node& next = ready_.front();
+    ready_.pop_front();
+    more = &next != last;
+    next.run();
+  }
+}
+
+void loop::run_next_hook() noexcept {
+  turn_end_hook& next = turn_end_hooks_.front();
+  turn_end_hooks_.pop_front();
+  next.at_turn_end();
+}
+
+// Those that are scheduled now. One that unschedules others may take away the mark of the end.
+void loop::run_hooks() noexcept {
+  for (std::size_t left = turn_end_hooks_.size(); left != 0 && !turn_end_hooks_.empty(); --left)
+    run_next_hook();
 }
 
 braid::detail::coroutine* loop::running_coroutine() const noexcept {
@@ -179,16 +205,31 @@ void loop::leave() noexcept { current_loop = nullptr; }
 
 void loop::run_thread() {
   enter();
-  context_.run();
+  while (!surviving([this] { context_.run(); }))
+    ;
   drain();
   leave();
+}
+
+// Runs handlers; false when one has thrown. It was the program's own: nothing of the library's is harmed.
+template <typename Run>
+bool loop::surviving(Run run) noexcept {
+  try {
+    run();
+    return true;
+  } catch (...) {
+    const auto thrown = braid::detail::describe_current_exception();
+    log().log(log_level::error, fmt::format("a handler on loop {} threw: {}", index_, thrown.text), {});
+    return false;
+  }
 }
 
 void loop::drain() {
   // What is queued still runs, but no user's endless chain of handlers holds up the end.
   constexpr int limit = 100'000;
   context_.restart();
-  for (int i = 0; i < limit && context_.poll_one() != 0;) ++i;
+  std::size_t ran = 1;
+  for (int i = 0; i < limit && ran != 0; ++i) surviving([&] { ran = context_.poll_one(); });
 }
 
 std::size_t loop::poll() { return context_.poll(); }

@@ -191,6 +191,11 @@ class loop {
   timer_tick tick_at_or_after(time_point when) const noexcept;
   void schedule_wake(timer_tick tick);
   void end_turn() noexcept;
+  void run_round() noexcept;
+  void run_next_hook() noexcept;
+  void run_hooks() noexcept;
+  template <typename Run>
+  bool surviving(Run run) noexcept;
   void post_turn() noexcept;
 
   runtime_core& owner_;
@@ -228,7 +233,8 @@ class loop {
 };
 
 /// One run of braid's code on a loop: opened by each handler that Asio calls. When the outermost one ends,
-/// the ready queue is run until it is empty, then the turn-end hooks.
+/// the ready queue is run until it is empty, then the turn-end hooks; a chain of wake-ups without end goes on
+/// in further turns.
 class turn {
  public:
   explicit turn(loop& owner) noexcept : loop_(owner) { ++loop_.turn_depth_; }

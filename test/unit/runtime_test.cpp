@@ -445,3 +445,70 @@ TEST_CASE("loop timers: never early, in order of their time, those of one tick i
   CHECK(sorted);
   CHECK_FALSE(early);
 }
+
+TEST_CASE("loop: a chain of wake-ups without end keeps nothing else from running, and its order") {
+  braid::runtime rt({.loops = 1});
+  braid::core::loop& loop = rt.core()->at(0);
+  struct again : braid::core::ready_node {
+    again() : ready_node(&again::run_again) {}
+    static void run_again(braid::core::ready_node& node) noexcept {
+      auto& self = static_cast<again&>(node);
+      if (self.order->size() < 10'000) self.order->push_back(self.name);
+      if (!*self.over) self.loop->make_ready(self);
+    }
+    braid::core::loop* loop = nullptr;
+    std::string* order = nullptr;
+    const bool* over = nullptr;
+    char name = 0;
+  };
+  struct flush final : braid::core::turn_end_hook {
+    void at_turn_end() noexcept override { done.set_value(); }
+    std::promise<void> done;
+  };
+  std::string order;
+  bool over = false;
+  again nodes[3];
+  flush hook;
+  std::promise<void> started;
+  CHECK(loop.post([&] {
+    for (char name = 'a'; again & each : nodes) {
+      each.loop = &loop;
+      each.order = &order;
+      each.over = &over;
+      each.name = name++;
+      loop.make_ready(each);
+    }
+    loop.at_turn_end(hook);
+    started.set_value();
+  }));
+  get(started.get_future());
+  get(hook.done.get_future());
+  get(braid::spawn(
+      rt, [](yield_context self) { braid::sleep_for(5ms, self); }, asio::use_future));
+  CHECK(loop.post([&] { over = true; }));
+  get(braid::spawn(
+      rt, [](yield_context) {}, asio::use_future));
+  std::string wanted;
+  while (wanted.size() < order.size()) wanted += "abc"[wanted.size() % 3];
+  CHECK(order.size() > 300);
+  CHECK(order == wanted);
+}
+
+TEST_CASE("loop: a program's handler that throws is logged, and the loop goes on") {
+  log_lines lines;
+  braid::runtime rt({.loops = 1, .log = lines.sink()});
+  asio::post(rt.get_executor(), [] { throw std::runtime_error("plain"); });
+  asio::post(rt.get_executor(), [] { throw 5; });
+  braid::spawn(
+      rt, [](yield_context) {}, [](error_code) { throw std::runtime_error("told of an end"); });
+  braid::spawn(
+      rt, [](yield_context) {}, asio::bind_executor(asio::any_io_executor(rt.get_executor()), [](error_code) {
+        throw std::runtime_error("told by dispatch");
+      }));
+  for (const char* text :
+       {"threw: plain", "no std::exception", "threw: told of an end", "threw: told by dispatch"})
+    lines.wait_for(text, 1);
+  CHECK(get(braid::spawn(
+            rt, [](yield_context) { return 1; }, asio::use_future)) == 1);
+  CHECK(lines.count("error: a handler on loop 0 threw: ") == 4);
+}
