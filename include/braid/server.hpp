@@ -78,15 +78,33 @@ struct server_options {
   std::size_t max_body_size = std::size_t{64} * 1024 * 1024;
 
   /// Bytes of answers that may wait to be sent on one connection. Above it the connection is not read from
-  /// until they have gone. 0: no limit.
+  /// until half of them have gone, and an answer that would take what waits above twice this fails with
+  /// errc::overcrowded instead; a connection on which nothing waits takes one of any size. 0: no limit.
   std::size_t max_unsent_bytes = std::size_t{64} * 1024 * 1024;
 
-  /// How long a frame may stay incomplete without a byte arriving, or unsent answers without a byte leaving,
-  /// before the connection is closed. Zero or negative: no limit.
-  std::chrono::milliseconds progress_timeout{10'000};
+  /// Bytes that one connection may make the server hold: requests whose handlers have not ended, and answers
+  /// that wait. A request that would take it above this fails with errc::limit, and its bytes are not stored;
+  /// one that is alone is always taken. 0: no limit.
+  std::size_t max_bytes_in_flight_per_connection = std::size_t{256} * 1024 * 1024;
+  /// The same for all connections together, and requests that have arrived in part count too. Known to about
+  /// 64 KiB for each busy connection. 0: no limit.
+  std::size_t max_bytes_in_flight = std::size_t{1024} * 1024 * 1024;
 
-  /// How many connections may be open; more are closed as they are accepted. 0: no limit.
-  std::size_t max_connections = 0;
+  /// How many calls of the server may run at once, counted until their handlers have ended. One more fails
+  /// with errc::limit. 0: no limit. For one method see server::limit_concurrency().
+  std::size_t max_concurrency = 0;
+  /// The same for the calls of one connection.
+  std::size_t max_concurrency_per_connection = 16 * 1024;
+
+  /// How long each KiB of an incomplete frame may take to arrive, and each KiB of unsent answers to leave,
+  /// before the connection is closed; the rest of a frame counts like a KiB. Zero or negative: no limit.
+  std::chrono::milliseconds progress_timeout{10'000};
+  /// How long a connection may be without use before it is closed: no byte arrives, no call runs, no answer
+  /// waits. After a call it may take up to twice this. Zero or negative: no limit.
+  std::chrono::milliseconds idle_timeout = std::chrono::minutes(10);
+
+  /// How many connections may be open; more are reset as they are accepted. 0: no limit.
+  std::size_t max_connections = 100'000;
 
   /// Idle time before TCP keepalive probes; zero: off.
   std::chrono::seconds keepalive{30};
@@ -108,8 +126,9 @@ struct stop_options {
 /// What it does: connections are spread over the runtime's loops. A handler runs in a coroutine of the loop
 /// that read the request; its synchronous calls suspend the coroutine.
 ///
-/// Errors told to clients: unknown service 1001, unknown method 1002, unreadable request 1003, a handler that
-/// threw 2001, a response that cannot be serialised 2002, stopping 2003, past the deadline 1008.
+/// Errors told to clients: unknown service 1001, unknown method 1002, unreadable request 1003, past the
+/// deadline 1008, an answer that finds no room 1011, a handler that threw 2001, a response that cannot be
+/// serialised 2002, stopping 2003, over a limit 2004. Limits are in server_options.
 ///
 /// Object lifetimes: the destructor stops without grace. Services are kept until their last call has ended.
 ///
@@ -144,6 +163,16 @@ class server {
                                           google::protobuf::Message& response, yield_context yield) {
              handler(call, static_cast<const Request&>(request), static_cast<Response&>(response), yield);
            });
+  }
+
+  /// How many calls of one method, which was added before, may run at once, counted until their handlers have
+  /// ended; one more fails with errc::limit. 0: no limit. Throws 1002 when the server has no such method, 22
+  /// when it was started.
+  void limit_concurrency(const google::protobuf::MethodDescriptor& method, std::size_t most);
+  /// The same for a generated method: `srv.limit_concurrency(&EchoService::Echo, 10)`.
+  template <typename Service, typename Request, typename Response>
+  void limit_concurrency(generated_method<Service, Request, Response> method, std::size_t most) {
+    limit_concurrency(describe_method(method), most);
   }
 
   /// Listens on "host:port" with a literal address; port 0: one that the system chooses, see port(). May be

@@ -67,24 +67,37 @@ core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point now,
 baidu_std_session::baidu_std_session(connection& owner, net::outbound_queue& out)
     : owner_(owner), out_(out), reader_(std::min(owner.part().options().max_body_size, largest_body)) {}
 
-bool baidu_std_session::take_requests() {
-  const core::time_point now = owner_.part().home().now();
+bool baidu_std_session::take_requests(core::time_point now) {
   while (owner_.takes_requests()) {
     const auto status = reader_.next(frame_);
     if (!client_.heard() && has_meta(status)) hear_first(frame_.meta);
     switch (status) {
       case wire::frame_reader::status::need_more:
-        return true;
+        if (!drop_what_finds_no_room()) return true;
+        break;
       case wire::frame_reader::status::frame:
+        ++frames_taken_;
         request(frame_, now);
         break;
       case wire::frame_reader::status::oversized:
+        ++frames_taken_;
         too_large(frame_);
         break;
       case wire::frame_reader::status::broken:
         return false;
     }
   }
+  return true;
+}
+
+// A large request that would be refused in the end is not stored either.
+bool baidu_std_session::drop_what_finds_no_room() {
+  constexpr std::size_t worth_a_look = std::size_t{128} * 1024;  // more than any meta
+  const std::size_t size = reader_.frame_size();
+  if (size < worth_a_look) return false;
+  why_dropped_ = owner_.load().room_for(size);
+  if (why_dropped_ == crowded::no) return false;
+  reader_.drop_frame();
   return true;
 }
 
@@ -105,17 +118,24 @@ void baidu_std_session::request(const wire::inbound_frame& frame, core::time_poi
   }
   if (meta.request.timeout_ms.value_or(1) <= 0)
     return owner_.answer_error(id, errc::timed_out, "the deadline had passed before the request arrived");
+  call_place place;
+  if (const crowded full = place.take(part.concurrency(), method->limit.get(), owner_.load(),
+                                      wire::header_size + frame.header.body_size);
+      full != crowded::no) {
+    return refuse(id, full, method);
+  }
   if (const std::string why = unreadable(frame); !why.empty())
     return owner_.answer_error(id, errc::bad_request, why);
 
   message_pair messages = part.take_messages(*method);
   if (const std::string why = parse(frame.payload, *messages.request); !why.empty()) {
     owner_.answer_error(id, errc::bad_request, why);
-    part.recycle(*method, std::move(messages));
+    part.recycle(*method, std::move(messages), place.size());
     return;
   }
   auto* const call = new running_call(part, owner_, *method, id, std::move(messages),
                                       deadline_of(meta, now, part.options()));
+  call->occupy(std::move(place));
   take_metadata(call->incoming(), frame);
   call->start();
 }
@@ -134,11 +154,45 @@ void baidu_std_session::control(const wire::rpc_meta& meta) noexcept {
     owner_.cancel_calls(*meta.correlation_id, wire::cause_from_wire(*meta.cancel_cause));
 }
 
+// Also what was dropped although its size is allowed.
 void baidu_std_session::too_large(const wire::inbound_frame& frame) {
   if (!frame.meta.has_request) return;
-  owner_.answer_error(frame.meta.correlation_id.value_or(0), errc::bad_request,
-                      fmt::format("the request of {} bytes is over max_body_size {}", frame.header.body_size,
-                                  owner_.part().options().max_body_size));
+  const std::int64_t id = frame.meta.correlation_id.value_or(0);
+  const std::size_t limit = owner_.part().options().max_body_size;
+  if (frame.header.body_size <= limit) return refuse(id, why_dropped_, nullptr);
+  owner_.answer_error(
+      id, errc::bad_request,
+      fmt::format("the request of {} bytes is over max_body_size {}", frame.header.body_size, limit));
+}
+
+void baidu_std_session::refuse(std::int64_t id, crowded full, const method_entry* method) {
+  const server_options& options = owner_.part().options();
+  const auto over = [&](std::string_view what, std::string_view option, std::size_t limit) {
+    owner_.answer_error(id, errc::limit, fmt::format("{}: {} is {}", what, option, limit));
+  };
+  constexpr std::string_view calls = "too many calls run";
+  constexpr std::string_view bytes = "too many bytes are in flight";
+  switch (full) {
+    case crowded::server_calls:
+      return over(calls, "max_concurrency", options.max_concurrency);
+    case crowded::method_calls:
+      return over(calls, "the limit of " + method->descriptor->full_name(), method->limit->most());
+    case crowded::connection_calls:
+      return over(calls, "max_concurrency_per_connection", options.max_concurrency_per_connection);
+    case crowded::connection_bytes:
+      return over(bytes, "max_bytes_in_flight_per_connection", options.max_bytes_in_flight_per_connection);
+    case crowded::server_bytes:
+    case crowded::no:
+      return over(bytes, "max_bytes_in_flight", options.max_bytes_in_flight);
+  }
+}
+
+// A client that does not read may get as much again as it has not read, and is told of the rest.
+bool baidu_std_session::answer_fits(std::size_t size) const noexcept {
+  const std::size_t limit = owner_.part().options().max_unsent_bytes;
+  if (limit == 0 || out_.empty()) return true;
+  const std::size_t held = out_.size() / 2 + size / 2;  // of twice the limit, without overflow
+  return held <= limit;
 }
 
 void baidu_std_session::write_answer(running_call& finished) {
@@ -165,6 +219,12 @@ void baidu_std_session::write_answer(running_call& finished) {
     return write_error(
         finished.id(), errc::bad_response,
         fmt::format("the response of {} bytes is over the protocol's limit of 2 GiB", body_size));
+  }
+  if (!answer_fits(wire::header_size + body_size)) {
+    return write_error(finished.id(), errc::overcrowded,
+                       fmt::format("the response of {} bytes finds no room beside {} unsent ones: "
+                                   "max_unsent_bytes is {}",
+                                   body_size, out_.size(), owner_.part().options().max_unsent_bytes));
   }
   const bool apart = payload_size > inline_payload;
   const std::size_t head = wire::header_size + meta_size + (apart ? 0 : payload_size);

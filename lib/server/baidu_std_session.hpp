@@ -5,6 +5,7 @@
 #include "core/environment.hpp"
 #include "net/outbound_queue.hpp"
 #include "wire/control_frame.hpp"
+#include "server/load.hpp"
 #include "wire/frame.hpp"
 
 #include <cstdint>
@@ -15,6 +16,7 @@ namespace braid::server_side {
 
 class connection;
 class running_call;
+struct method_entry;
 
 /// baidu_std as a server speaks it: bytes to running calls, answers to bytes.
 class baidu_std_session {
@@ -25,13 +27,17 @@ class baidu_std_session {
   void commit(std::size_t size) noexcept { reader_.commit(size); }
   /// Takes the requests that have arrived, as long as the connection takes any. False: the client sent what
   /// no frame can be; the connection must be closed.
-  bool take_requests();
+  bool take_requests(core::time_point now);
   std::string_view what_broke() const noexcept { return wire::to_string(reader_.error()); }
   /// Whether part of a frame has arrived and the rest is missing.
   bool mid_frame() const noexcept { return !ended_ && reader_.mid_frame(); }
   /// Whether the client's end of file means that it wants no more answers: it has said that it is one of
   /// ours. From any other it is a half-close.
   bool ends_with_client() const noexcept { return client_.takes_cancels(); }
+  /// Bytes of frames that have arrived in part, or whole while the connection takes none.
+  std::size_t bytes_buffered() const noexcept { return reader_.bytes_buffered(); }
+  /// How many frames were taken.
+  std::uint64_t frames_taken() const noexcept { return frames_taken_; }
   /// No more bytes will come.
   void drop_incomplete() noexcept { ended_ = true; }
 
@@ -42,6 +48,9 @@ class baidu_std_session {
   void hear_first(const wire::rpc_meta& meta);
   void request(const wire::inbound_frame& frame, core::time_point now);
   void control(const wire::rpc_meta& meta) noexcept;
+  void refuse(std::int64_t id, crowded full, const method_entry* method);
+  bool drop_what_finds_no_room();
+  bool answer_fits(std::size_t size) const noexcept;
   void too_large(const wire::inbound_frame& frame);
 
   connection& owner_;
@@ -50,6 +59,8 @@ class baidu_std_session {
   wire::inbound_frame frame_;  // reused, so that its fields keep their memory
   wire::rpc_meta meta_;        // likewise, for answers
   wire::peer_features client_;
+  std::uint64_t frames_taken_ = 0;
+  crowded why_dropped_ = crowded::no;
   bool ended_ = false;
 };
 

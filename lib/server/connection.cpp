@@ -11,13 +11,24 @@ namespace braid::server_side {
 namespace {
 
 constexpr std::size_t flush_threshold = std::size_t{256} * 1024;
+constexpr std::size_t progress_step = 1024;  // bytes that have to move within each progress_timeout
 
 }  // namespace
 
 connection::connection(loop_part& part, std::shared_ptr<net::transport> accepted)
-    : part_(part), transport_(std::move(accepted)), session_(*this, queue_) {}
+    : part_(part),
+      transport_(std::move(accepted)),
+      load_(new connection_load(part.load(), part.options().max_concurrency_per_connection,
+                                part.options().max_bytes_in_flight_per_connection)),
+      session_(*this, queue_) {}
 
 connection::~connection() = default;
+
+void connection::start() {
+  last_read_ = part_.home().now();
+  watch_use();
+  transport_->start(*this);
+}
 
 void connection::on_read(std::size_t size) {
   if (size == 0) {
@@ -29,12 +40,14 @@ void connection::on_read(std::size_t size) {
     return;
   }
   session_.commit(size);
-  take_requests();
+  take_requests(size);
 }
 
-void connection::take_requests() noexcept {
-  const bool good = session_.take_requests();
+void connection::take_requests(std::size_t arrived) noexcept {
+  last_read_ = part_.home().now();
+  const bool good = session_.take_requests(last_read_);
   if (closed_) return;
+  load_->set_arriving(session_.bytes_buffered());
   if (!good) {
     part_.home().log().log(log_level::warning, "a client broke the protocol",
                            {{"peer", remote().to_string()}, {"why", session_.what_broke()}});
@@ -42,11 +55,11 @@ void connection::take_requests() noexcept {
     return;
   }
   held_back_ = paused_;
-  watch_reading();
+  watch_reading(arrived);
 }
 
 void connection::at_turn_end() noexcept {
-  if (held_back_ && !paused_) take_requests();
+  if (held_back_ && !paused_) take_requests(0);
   if (!closed_) flush();
 }
 
@@ -67,6 +80,7 @@ void connection::answer_error(std::int64_t id, const error_code& code, std::stri
 }
 
 void connection::wrote() noexcept {
+  load_->set_unsent(queue_.size());
   part_.home().at_turn_end(*this);
   const std::size_t limit = part_.options().max_unsent_bytes;
   const std::size_t bearable = limit == 0 ? flush_threshold : std::min(flush_threshold, limit);
@@ -78,7 +92,10 @@ void connection::wrote() noexcept {
   }
 }
 
-void connection::call_ended() noexcept { --calls_; }
+void connection::call_ended() noexcept {
+  --calls_;
+  used_ = true;
+}
 
 void connection::on_writable() {
   blocked_ = false;
@@ -87,7 +104,7 @@ void connection::on_writable() {
 
 void connection::flush() noexcept {
   std::array<iovec, 64> pieces;
-  bool progress = false;
+  std::size_t left = 0;
   while (!queue_.empty() && !blocked_ && !closed_) {
     const std::size_t count = queue_.gather(pieces);
     std::size_t wanted = 0;
@@ -95,7 +112,7 @@ void connection::flush() noexcept {
     error_code ec;
     const std::size_t taken = transport_->write_some(std::span(pieces.data(), count), ec);
     queue_.consume(taken);
-    progress = progress || taken != 0;
+    left += taken;
     if (ec) {
       close(false);
       return;
@@ -103,8 +120,9 @@ void connection::flush() noexcept {
     if (taken < wanted) blocked_ = true;
   }
   if (closed_) return;
+  load_->set_unsent(queue_.size());
   apply_backpressure();
-  watch_sending(progress);
+  watch_sending(left);
   if (queue_.empty()) part_.all_sent();
   close_if_done();
 }
@@ -120,36 +138,56 @@ void connection::apply_backpressure() noexcept {
   } else if (paused_ && queue_.size() <= limit / 2) {
     paused_ = false;
     transport_->resume_reading();
-    watch_reading();
+    watch_reading(0);
     if (held_back_) part_.home().at_turn_end(*this);
   }
 }
 
-// Each stretch in which a frame is incomplete and no byte of it comes is bounded.
-void connection::watch_reading() noexcept {
-  const auto limit = part_.options().progress_timeout;
-  if (paused_ || limit.count() <= 0 || !session_.mid_frame()) {
-    reading_.cancel();
+// Each KiB of an incomplete frame has its time to come, and so has the rest of it.
+void connection::watch_reading(std::size_t arrived) noexcept {
+  const bool another_frame = std::exchange(frames_seen_, session_.frames_taken()) != session_.frames_taken();
+  if (another_frame || paused_ || !session_.mid_frame()) reading_.cancel();
+  if (!paused_ && session_.mid_frame()) watch(reading_, arrived);
+}
+
+// So has each KiB of answers that cannot leave. More answers are no progress.
+void connection::watch_sending(std::size_t left) noexcept {
+  if (blocked_) {
+    watch(sending_, left);
   } else {
-    part_.home().arm(reading_, part_.home().after(limit));
+    sending_.cancel();
   }
 }
 
-// So is each in which answers cannot leave. More answers are no progress.
-void connection::watch_sending(bool progress) noexcept {
+void connection::watch(progress_timer& timer, std::size_t moved) noexcept {
   const auto limit = part_.options().progress_timeout;
-  if (!blocked_ || limit.count() <= 0) {
-    sending_.cancel();
-  } else if (progress || !sending_.armed()) {
-    part_.home().arm(sending_, part_.home().after(limit));
-  }
+  if (limit.count() <= 0) return;
+  timer.moved += moved;
+  if (timer.armed() && timer.moved < progress_step) return;
+  timer.moved = 0;
+  part_.home().arm(timer, part_.home().after(limit));
+}
+
+void connection::watch_use() noexcept {
+  const auto limit = part_.options().idle_timeout;
+  if (limit.count() > 0) part_.home().arm(idle_, core::saturating_add(last_read_, limit));
+}
+
+// Reads only leave their time behind, and calls a mark, so that neither has to arm the timer.
+void connection::idle_timer_fired() noexcept {
+  const core::time_point now = part_.home().now();
+  if (calls_ != 0 || !queue_.empty() || std::exchange(used_, false)) last_read_ = now;
+  if (core::saturating_add(last_read_, part_.options().idle_timeout) > now) return watch_use();
+  part_.home().log().log(log_level::debug, "a connection without use is closed",
+                         {{"peer", remote().to_string()}});
+  close(false);
 }
 
 void connection::close_when_done() noexcept {
   if (closed_) return;
   read_ended_ = true;
   session_.drop_incomplete();
-  watch_reading();
+  watch_reading(0);
   close_if_done();
 }
 
@@ -167,9 +205,12 @@ void connection::close(bool reset) noexcept {
   closed_ = true;
   reading_.cancel();
   sending_.cancel();
+  idle_.cancel();
   unschedule();
   transport_->close(reset);
   queue_.clear();
+  load_->set_unsent(0);
+  load_->set_arriving(0);
   part_.remove(*this);
 }
 

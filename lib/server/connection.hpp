@@ -9,6 +9,7 @@
 #include "net/transport.hpp"
 #include "server/baidu_std_session.hpp"
 #include "server/call_index.hpp"
+#include "server/load.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -28,10 +29,11 @@ class connection final : private net::transport_events, private core::turn_end_h
   connection& operator=(const connection&) = delete;
   ~connection();
 
-  void start() { transport_->start(*this); }
+  void start();
 
   const endpoint& remote() const noexcept { return transport_->remote(); }
   loop_part& part() const noexcept { return part_; }
+  connection_load& load() const noexcept { return *load_; }
 
   /// False once it is closed, and while too many answers wait to be sent.
   bool takes_requests() const noexcept { return !closed_ && !paused_; }
@@ -64,28 +66,43 @@ class connection final : private net::transport_events, private core::turn_end_h
   void on_broken(const error_code&) override { close(false); }
   void at_turn_end() noexcept override;
 
-  void take_requests() noexcept;
+  void take_requests(std::size_t arrived) noexcept;
   void flush() noexcept;
   void apply_backpressure() noexcept;
-  void watch_reading() noexcept;
-  void watch_sending(bool progress) noexcept;
+  void watch_reading(std::size_t arrived) noexcept;
+  void watch_sending(std::size_t left) noexcept;
+  void watch_use() noexcept;
+  void idle_timer_fired() noexcept;
   void close_if_done() noexcept;
 
+  /// Bounds a stretch in which bytes should move and do not, or hardly.
   struct progress_timer : core::timer_node {
     explicit progress_timer(connection& of) noexcept : timer_node(&progress_timer::fire), owner(of) {}
     static void fire(timer_node& node) { static_cast<progress_timer&>(node).owner.close(true); }
     connection& owner;
+    std::size_t moved = 0;  // since it was armed
   };
+  struct idle_timer : core::timer_node {
+    explicit idle_timer(connection& of) noexcept : timer_node(&idle_timer::fire), owner(of) {}
+    static void fire(timer_node& node) { static_cast<idle_timer&>(node).owner.idle_timer_fired(); }
+    connection& owner;
+  };
+  void watch(progress_timer& timer, std::size_t moved) noexcept;
 
   loop_part& part_;
   std::shared_ptr<net::transport> transport_;
+  const boost::intrusive_ptr<connection_load> load_;
   net::outbound_queue queue_;
   baidu_std_session session_;
   progress_timer reading_{*this};  // armed while a frame is incomplete
   progress_timer sending_{*this};  // armed while answers cannot leave
+  idle_timer idle_{*this};         // always armed
+  core::time_point last_read_{};
+  std::uint64_t frames_seen_ = 0;
   std::size_t calls_ = 0;
   call_index index_;  // filled from the client's first cancel on: one that cancels nothing pays nothing
   bool indexed_ = false;
+  bool used_ = false;        // since idle_ was armed a call has ended
   bool blocked_ = false;     // the transport takes no more until on_writable()
   bool paused_ = false;      // not read from, until the answers have gone
   bool held_back_ = false;   // requests that were read wait for that too

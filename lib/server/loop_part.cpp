@@ -65,11 +65,13 @@ message_pair loop_part::take_messages(const method_entry& method) {
   return taken;
 }
 
-void loop_part::recycle(const method_entry& method, message_pair messages) noexcept {
+void loop_part::recycle(const method_entry& method, message_pair messages,
+                        std::size_t request_size) noexcept {
   auto& kept = messages_[method.index];
   if (kept.size() >= kept_messages) return;
-  // The sizes of the last serialisation or parse tell whether a message holds much memory.
-  if (messages.request->ByteSizeLong() > largest_kept_message) return;
+  // What a message holds may be far more than its size now: a field that came twice has kept the room that
+  // the larger one needed. For the request the bytes that came bound it.
+  if (request_size > largest_kept_message) return;
   if (messages.response->ByteSizeLong() > largest_kept_message) return;
   messages.response->Clear();
   kept.push_back(std::move(messages));

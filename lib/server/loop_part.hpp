@@ -31,6 +31,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   core::loop& home() const noexcept { return home_; }
   const server_options& options() const noexcept { return server_->options; }
   const method_table& methods() const noexcept { return server_->methods; }
+  concurrency_limit& concurrency() const noexcept { return server_->concurrency; }
+  const std::shared_ptr<server_load>& load() const noexcept { return server_->load; }
 
   void add(std::shared_ptr<net::transport> accepted);
   void add(running_call& call) noexcept { calls_.push_back(call); }
@@ -44,7 +46,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   void remove(connection& closed) noexcept;
 
   message_pair take_messages(const method_entry& method);
-  void recycle(const method_entry& method, message_pair messages) noexcept;
+  /// \param request_size in bytes, as it came: what the request may have reserved.
+  void recycle(const method_entry& method, message_pair messages, std::size_t request_size) noexcept;
   /// A call has been destroyed.
   void call_over() noexcept;
   void log_unanswered(const running_call& call) noexcept;

@@ -70,6 +70,17 @@ void method_table::add(const google::protobuf::MethodDescriptor& method, method_
                 .index = 0});
 }
 
+void method_table::limit(const google::protobuf::MethodDescriptor& method, std::size_t most, error_code& ec) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const method_entry& each) {
+    return each.descriptor->full_name() == method.full_name();
+  });
+  if (found == entries_.end()) {
+    ec = errc::no_method;
+    return;
+  }
+  found->limit = most == 0 ? nullptr : std::make_unique<concurrency_limit>(most);
+}
+
 const method_entry* method_table::find(std::string_view service, std::string_view method,
                                        error_code& ec) const noexcept {
   const auto found = by_name_.find(service);

@@ -3,6 +3,8 @@
 #include <braid/coroutine.hpp>
 #include <braid/error.hpp>
 
+#include "server/load.hpp"
+
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
@@ -33,7 +35,8 @@ struct method_entry {
   const google::protobuf::Message* request_prototype;
   const google::protobuf::Message* response_prototype;
   method_handler handler;
-  std::size_t index;  ///< Its place in the table.
+  std::size_t index;                                   ///< Its place in the table.
+  std::unique_ptr<concurrency_limit> limit = nullptr;  ///< Null: none of its own.
 };
 
 /// The methods of a server, by the names that requests carry. Filled before the server starts, read-only
@@ -47,6 +50,9 @@ class method_table {
 
   /// errc::no_service or errc::no_method when it is not there. `service` may lack its package.
   const method_entry* find(std::string_view service, std::string_view method, error_code& ec) const noexcept;
+
+  /// Sets the limit of one method; 0: none. errc::no_method when it is not there.
+  void limit(const google::protobuf::MethodDescriptor& method, std::size_t most, error_code& ec);
 
   std::size_t size() const noexcept { return entries_.size(); }
 

@@ -27,7 +27,7 @@ running_call::running_call(loop_part& part, connection& from, const method_entry
 running_call::~running_call() {
   unlink();
   if (loop_ended_) return;
-  part_->recycle(method_, std::move(messages_));
+  if (place_) part_->recycle(method_, std::move(messages_), place_->size());
   part_->call_over();
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/loop.hpp"
 #include "server/call_index.hpp"
+#include "server/load.hpp"
 #include "server/method_table.hpp"
 
 #include <boost/intrusive/list.hpp>
@@ -14,6 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,8 @@ class running_call final
 
   google::protobuf::Message& request() noexcept { return *messages_.request; }
   const google::protobuf::Message& response() const noexcept { return *messages_.response; }
+  /// Keeps its place within the limits until it is destroyed.
+  void occupy(call_place place) noexcept { place_.emplace(std::move(place)); }
   std::shared_ptr<metadata>& incoming() noexcept { return request_metadata_; }
   std::string describe() const override;
 
@@ -106,6 +110,7 @@ class running_call final
   std::shared_ptr<loop_part> part_;
   connection* connection_;  // null: gone, or answered
   const method_entry& method_;
+  std::optional<call_place> place_;
   message_pair messages_;
   const endpoint remote_side_;
   core::time_point deadline_;

@@ -61,6 +61,14 @@ void server::handle(const google::protobuf::MethodDescriptor& method, untyped_ha
     throw boost::system::system_error(ec, fmt::format("method {} is there already", method.full_name()));
 }
 
+void server::limit_concurrency(const google::protobuf::MethodDescriptor& method, std::size_t most) {
+  if (core_->started())
+    throw_error(EINVAL, fmt::format("method {} is limited after the start", method.full_name()));
+  error_code ec;
+  core_->methods().limit(method, most, ec);
+  if (ec) throw boost::system::system_error(ec, fmt::format("no method {} to limit", method.full_name()));
+}
+
 void server::start(std::string_view address) {
   error_code ec;
   std::string why;

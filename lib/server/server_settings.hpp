@@ -3,6 +3,7 @@
 #include <braid/server.hpp>
 
 #include "core/runtime_core.hpp"
+#include "server/load.hpp"
 #include "server/method_table.hpp"
 
 #include <atomic>
@@ -15,12 +16,17 @@ namespace braid::server_side {
 /// memory, which such a call may still post to.
 struct server_settings {
   server_settings(std::shared_ptr<core::runtime_core> on, const server_options& given)
-      : runtime(std::move(on)), options(given) {}
+      : runtime(std::move(on)),
+        options(given),
+        concurrency(given.max_concurrency),
+        load(std::make_shared<server_load>(given.max_bytes_in_flight)) {}
 
   const std::shared_ptr<core::runtime_core> runtime;
   const server_options options;
   method_table methods;
   std::atomic<std::size_t> connections{0};
+  concurrency_limit concurrency;
+  const std::shared_ptr<server_load> load;
 };
 
 }  // namespace braid::server_side

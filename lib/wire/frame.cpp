@@ -130,7 +130,7 @@ frame_reader::status frame_reader::parse(inbound_frame& frame) {
   const frame_header header{load(at + 4), load(at + 8)};
   if (header.meta_size > max_meta_size_) return broken(frame_error::meta_too_large);
   if (header.meta_size > header.body_size) return broken(frame_error::meta_exceeds_body);
-  const bool oversized = header.body_size > max_body_size_;
+  const bool oversized = drop_ || header.body_size > max_body_size_;
   wanted_ = header_size + (oversized ? header.meta_size : header.body_size);
   if (pending < wanted_) return status::need_more;
   if (!decode_meta({at + header_size, header.meta_size}, frame.meta)) return broken(frame_error::bad_meta);
@@ -149,6 +149,7 @@ frame_reader::status frame_reader::begin_oversized(inbound_frame& frame) noexcep
   frame.attachment = {};
   frame.bad_attachment_size = false;
   discard_ = std::size_t{frame.header.body_size} - frame.header.meta_size;
+  drop_ = false;
   return status::oversized;
 }
 

@@ -83,8 +83,8 @@ class frame_reader {
   enum class status : std::uint8_t {
     need_more,  ///< No complete frame; read on.
     frame,      ///< A frame was stored to the argument.
-    /// The body is over the limit. Only header and meta were stored to the argument, so that this call can be
-    /// answered; the rest of the body is discarded as it arrives, then frames go on.
+    /// The body is over the limit, or was dropped. Only header and meta were stored to the argument, so that
+    /// this call can be answered; the rest of the body is discarded as it arrives, then frames go on.
     oversized,
     broken,  ///< See error(). Nothing more can be read.
   };
@@ -105,6 +105,12 @@ class frame_reader {
 
   /// Why next() said `broken`.
   frame_error error() const noexcept { return error_; }
+  /// Size with its header of the frame that has arrived in part; 0 while there is none or its header is not
+  /// complete.
+  std::size_t frame_size() const noexcept { return wanted_; }
+  /// Hands the frame that has arrived in part out as `oversized`, once its meta is complete, whatever its
+  /// size.
+  void drop_frame() noexcept { drop_ = true; }
   /// True if the bytes so far end inside a frame (once next() wants more): the peer owes the rest of it.
   bool mid_frame() const noexcept { return end_ != begin_ || discard_ != 0; }
   /// Committed bytes that were not handed out yet.
@@ -133,6 +139,7 @@ class frame_reader {
   std::size_t block_size_ = min_block;  // size of the next block
   std::size_t prepared_ = 0;
   unsigned short_reads_ = 0;
+  bool drop_ = false;
   frame_error error_ = frame_error::none;
 };
 

@@ -233,6 +233,54 @@ TEST_CASE("frame_reader: an oversized body is announced with its meta, discarded
   CHECK(most <= frame_reader::max_block);
 }
 
+TEST_CASE(
+    "frame_reader: a frame that was dropped is announced with its meta and not stored, others are not") {
+  frame_reader reader;
+  inbound_frame frame;
+  const auto feed = [&](std::string_view bytes) {
+    while (!bytes.empty()) {
+      const auto room = reader.prepare();
+      const std::size_t n = std::min(room.size(), bytes.size());
+      std::memcpy(room.data(), bytes.data(), n);
+      reader.commit(n);
+      bytes.remove_prefix(n);
+    }
+  };
+  golden::oracle_meta meta;
+  meta.set_correlation_id(7);
+  const std::string dropped = golden::make_frame(meta.SerializeAsString(), std::string(100'000, 'x'));
+  meta.set_correlation_id(8);
+  const std::string next = golden::make_frame(meta.SerializeAsString(), "next");
+
+  feed(dropped.substr(0, 11));
+  CHECK(reader.next(frame) == status::need_more);
+  CHECK(reader.frame_size() == 0);
+  const std::size_t at = GENERATE(12, 13, 14, 5000);
+  feed(dropped.substr(11, at - 11));
+  CHECK(reader.next(frame) == status::need_more);
+  CHECK(reader.frame_size() == dropped.size());
+  reader.drop_frame();
+  if (at < 14) {
+    CHECK(reader.next(frame) == status::need_more);
+    feed(dropped.substr(at, 1));
+    if (at == 12) {
+      CHECK(reader.next(frame) == status::need_more);
+      feed(dropped.substr(at + 1, 1));
+    }
+  }
+  REQUIRE(reader.next(frame) == status::oversized);
+  CHECK(frame.meta.correlation_id == 7);
+  CHECK(frame.payload.empty());
+  CHECK(reader.next(frame) == status::need_more);
+  CHECK(reader.bytes_buffered() == 0);
+  CHECK(reader.mid_frame());
+  feed(dropped.substr(std::max<std::size_t>(at, 14)) + next);
+  REQUIRE(reader.next(frame) == status::frame);
+  CHECK(frame.meta.correlation_id == 8);
+  CHECK(frame.payload == "next");
+  CHECK_FALSE(reader.mid_frame());
+}
+
 TEST_CASE("frame_reader: an oversized frame with an unreadable meta breaks the stream") {
   frame_reader reader{100};
   inbound_frame frame;

@@ -140,9 +140,11 @@ class log_lines {
   braid::log_sink sink() {
     return [this](braid::log_level level, std::string_view text, std::span<const braid::log_field>) {
       const std::lock_guard lock(mutex_);
+      if (!keep) return;
       lines_.push_back(std::string(to_string(level)) + ": " + std::string(text));
     };
   }
+  bool keep = true;  ///< Not to be changed while runtimes log.
   int count(std::string_view part) const {
     const std::lock_guard lock(mutex_);
     return static_cast<int>(std::count_if(lines_.begin(), lines_.end(), [&](const std::string& line) {

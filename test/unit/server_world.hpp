@@ -107,6 +107,7 @@ class peer : net::connect_events, net::transport_events {
     const iovec piece{unsent.data(), unsent.size()};
     error_code ec;
     unsent.erase(0, stream_->write_some(std::span(&piece, 1), ec));
+    if (unsent.empty()) unsent.shrink_to_fit();
   }
   void on_broken(const error_code&) override { broken = true; }
 

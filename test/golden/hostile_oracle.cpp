@@ -1,0 +1,124 @@
+#include "golden/hostile_oracle.hpp"
+
+#include "golden.pb.h"
+#include "golden/frame_model.hpp"
+
+#include <google/protobuf/stubs/logging.h>
+
+#include <algorithm>
+
+namespace golden {
+namespace {
+
+using status = braid::wire::frame_reader::status;
+
+constexpr std::size_t max_meta = 64 * 1024;
+
+std::map<std::string, std::string> fields_of(const oracle_meta& meta) {
+  return {meta.user_fields().begin(), meta.user_fields().end()};
+}
+
+bool is_echo_service(const std::string& name) {
+  return name == "golden.EchoService" || name == "EchoService";
+}
+
+reply failed(int code) { return {.code = code, .message = {}, .attachment = {}, .user_fields = {}}; }
+
+// Section 7, row by row.
+reply answer_to(const frame_model::event& frame, const payload_decoder& decode) {
+  const auto& request = frame.meta.request();
+  if (frame.status == status::oversized) return failed(1003);
+  if (!is_echo_service(request.service_name())) return failed(1001);
+  if (request.method_name() != "Echo") return failed(1002);
+  if (request.has_timeout_ms() && request.timeout_ms() <= 0) return failed(1008);
+  EchoRequest message;
+  if (frame.bad_attachment_size || !decode(frame.meta, frame.payload, frame.attachment, message))
+    return failed(1003);
+  reply good{.code = message.fail_code(),
+             .message = {},
+             .attachment = std::string(frame.attachment),
+             .user_fields = fields_of(frame.meta)};
+  if (good.code != 0) return failed(good.code);
+  good.message = message.message();
+  return good;
+}
+
+reply outcome_of(const frame_model::event& frame, const payload_decoder& decode) {
+  if (frame.status == status::oversized) return failed(2002);
+  if (const int code = frame.meta.response().error_code(); code != 0) return failed(code);
+  EchoResponse message;
+  if (frame.bad_attachment_size || !decode(frame.meta, frame.payload, frame.attachment, message))
+    return failed(2002);
+  return {.code = 0,
+          .message = message.message(),
+          .attachment = std::string(frame.attachment),
+          .user_fields = fields_of(frame.meta)};
+}
+
+}  // namespace
+
+bool decode_plain(const oracle_meta& meta, std::string_view payload, std::string_view,
+                  google::protobuf::Message& into) {
+  const google::protobuf::LogSilencer no_complaints;
+  return meta.compress_type() == 0 && meta.content_type() == 0 &&
+         into.ParsePartialFromArray(payload.data(), static_cast<int>(payload.size())) && into.IsInitialized();
+}
+
+std::string to_string(const reply& what) {
+  std::string text = std::to_string(what.code) + " '" + what.message + "'";
+  if (!what.attachment.empty()) text += " with " + std::to_string(what.attachment.size()) + " attached bytes";
+  for (const auto& [key, value] : what.user_fields) text += " " + key + "=" + value;
+  return text;
+}
+
+server_expectation expect_of_server(std::string_view stream, const payload_decoder& decode,
+                                    std::size_t max_body) {
+  const frame_model model(stream, max_body, max_meta);
+  server_expectation expected{.replies = {}, .closes = false, .owes = model.mid_frame};
+  for (const auto& frame : model.events) {
+    expected.closes = frame.status == status::broken;
+    if (expected.closes || !frame.meta.has_request()) continue;
+    expected.replies.emplace_back(frame.meta.correlation_id(), answer_to(frame, decode));
+  }
+  return expected;
+}
+
+client_expectation expect_of_client(std::string_view stream, std::vector<std::int64_t> waiting,
+                                    const payload_decoder& decode, std::size_t max_body) {
+  const frame_model model(stream, max_body, max_meta);
+  client_expectation expected{.ended = {}, .closes = false, .owes = model.mid_frame};
+  for (const auto& frame : model.events) {
+    expected.closes = frame.status == status::broken;
+    if (expected.closes) {
+      for (const std::int64_t id : waiting) expected.ended.emplace(id, failed(2002));
+      break;
+    }
+    const auto found = std::find(waiting.begin(), waiting.end(), frame.meta.correlation_id());
+    if (!frame.meta.has_correlation_id() || found == waiting.end()) continue;
+    expected.ended.emplace(*found, outcome_of(frame, decode));
+    waiting.erase(found);
+  }
+  return expected;
+}
+
+bool read_reply(std::string_view frame, std::int64_t& id, reply& into) {
+  const frame_model model(frame, frame.size(), max_meta);
+  if (model.events.size() != 1 || model.mid_frame || model.events[0].status != status::frame) return false;
+  const auto& event = model.events[0];
+  if (!event.meta.has_response() || event.bad_attachment_size) return false;
+  id = event.meta.correlation_id();
+  into = outcome_of(event, decode_plain);
+  return true;
+}
+
+std::string_view cut_frame(std::string_view& stream) {
+  if (stream.size() < 12) return {};
+  std::size_t body = 0;
+  for (std::size_t i = 4; i < 8; ++i) body = body << 8 | static_cast<unsigned char>(stream[i]);
+  if (stream.size() - 12 < body) return {};
+  const std::string_view frame = stream.substr(0, 12 + body);
+  stream.remove_prefix(frame.size());
+  return frame;
+}
+
+}  // namespace golden
