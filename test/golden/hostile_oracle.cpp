@@ -22,6 +22,11 @@ bool is_echo_service(const std::string& name) {
   return name == "golden.EchoService" || name == "EchoService";
 }
 
+// Section 9: a frame of the cancel extension.
+bool is_control(const oracle_meta& meta) {
+  return !meta.has_request() && !meta.has_response() && (meta.has_features() || meta.has_cancel_cause());
+}
+
 reply failed(int code) { return {.code = code, .message = {}, .attachment = {}, .user_fields = {}}; }
 
 // Section 7, row by row.
@@ -93,6 +98,7 @@ client_expectation expect_of_client(std::string_view stream, std::vector<std::in
       for (const std::int64_t id : waiting) expected.ended.emplace(id, failed(2002));
       break;
     }
+    if (is_control(frame.meta)) continue;
     const auto found = std::find(waiting.begin(), waiting.end(), frame.meta.correlation_id());
     if (!frame.meta.has_correlation_id() || found == waiting.end()) continue;
     expected.ended.emplace(*found, outcome_of(frame, decode));
