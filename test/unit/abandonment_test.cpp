@@ -2,9 +2,8 @@
 #include <braid/channel.hpp>
 #include <braid/server.hpp>
 
-#include "core/loop.hpp"
-#include "core/runtime_core.hpp"
 #include "parallel_fixture.hpp"
+#include "unit/simulated_step.hpp"
 
 #include <map>
 #include <optional>
@@ -63,11 +62,7 @@ class scene {
   }
 
   /// One handler of one loop, or what is due of its timers; when nothing is, time passes to the next timer.
-  void step() {
-    if (stepped(*client) || stepped(*servers)) return;
-    int asked = 0;
-    sim.run_until([&] { return asked++ == 1; });
-  }
+  void step() { run_one_step(sim, {&*client, &*servers}); }
 
   simulation sim;
   std::optional<braid::runtime> servers;
@@ -76,20 +71,6 @@ class scene {
   std::shared_ptr<braid::parallel_channel> top;
   test_call call;
   int handled = 0;
-
- private:
-  bool stepped(braid::runtime& of) {
-    braid::core::loop& home = of.core()->at(0);
-    home.enter();
-    bool any = home.context().poll_one() != 0;
-    if (!any && home.next_timer() <= sim.now()) {
-      any = true;
-      braid::core::turn in_turn(home);
-      home.fire_timers();
-    }
-    home.leave();
-    return any;
-  }
 };
 
 /// What a call of the scene may end with.
