@@ -47,6 +47,14 @@ class raw_peer {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     }
   }
+  /// The same to a peer that may close at any byte.
+  void send_what_is_taken(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return;
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    }
+  }
   void end_sending() { ::shutdown(fd_, SHUT_WR); }
   void reset() {
     const linger now{.l_onoff = 1, .l_linger = 0};
