@@ -116,6 +116,31 @@ hostile_case hostile_table::length(std::size_t n, const rewriter& rewrite) const
   return made;
 }
 
+std::vector<chunk> extension_frames() {
+  oracle_meta request;
+  request.mutable_request()->set_service_name("golden.EchoService");
+  request.mutable_request()->set_method_name("Echo");
+  request.mutable_request()->set_timeout_ms(500);
+  request.set_correlation_id(std::int64_t{1} << 32);
+  request.set_features(1);
+  oracle_meta announcement;
+  announcement.set_correlation_id(0);
+  announcement.set_features(1);
+  oracle_meta cancel;
+  cancel.set_correlation_id(std::int64_t{1} << 32);
+  cancel.set_cancel_cause(2);
+  const std::string payload("\x0a\x05hello");
+  const auto framed = [](const oracle_meta& meta, std::string_view rest) {
+    return make_frame(meta.SerializeAsString(), rest);
+  };
+  return {{"first request", true, framed(request, payload)},
+          {"request and cancel", true, framed(request, payload) + framed(cancel, "")},
+          {"cancel", true, framed(cancel, "")},
+          {"announcement", true, framed(announcement, "")},
+          {"announcement", false, framed(announcement, "")},
+          {"cancel", false, framed(cancel, "")}};
+}
+
 std::string with_id(std::string_view frame, std::int64_t id) {
   oracle_meta meta = meta_of(frame);
   meta.set_correlation_id(id);

@@ -51,6 +51,9 @@ class hostile_table {
   std::size_t bytes_ = 0;  // of all frames
 };
 
+/// Frames as this library sends them beside those of the recording: with the cancel extension.
+std::vector<chunk> extension_frames();
+
 /// The recorded answer with another correlation id.
 std::string with_id(std::string_view frame, std::int64_t id);
 

@@ -6,6 +6,7 @@
 #include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace golden {
 namespace {
@@ -77,12 +78,15 @@ std::string to_string(const reply& what) {
 }
 
 server_expectation expect_of_server(std::string_view stream, const payload_decoder& decode,
-                                    std::size_t max_body) {
+                                    std::size_t max_body, bool heard) {
   const frame_model model(stream, max_body, max_meta);
-  server_expectation expected{.replies = {}, .closes = false, .owes = model.mid_frame};
+  server_expectation expected{.replies = {}, .closes = false, .owes = model.mid_frame, .heard = heard};
   for (const auto& frame : model.events) {
     expected.closes = frame.status == status::broken;
-    if (expected.closes || !frame.meta.has_request()) continue;
+    if (expected.closes) break;
+    if (!std::exchange(expected.heard, true) && frame.meta.has_features())
+      expected.replies.emplace_back(0, failed(reply::announcement));
+    if (!frame.meta.has_request()) continue;
     expected.replies.emplace_back(frame.meta.correlation_id(), answer_to(frame, decode));
   }
   return expected;
@@ -111,8 +115,13 @@ bool read_reply(std::string_view frame, std::int64_t& id, reply& into) {
   const frame_model model(frame, frame.size(), max_meta);
   if (model.events.size() != 1 || model.mid_frame || model.events[0].status != status::frame) return false;
   const auto& event = model.events[0];
-  if (!event.meta.has_response() || event.bad_attachment_size) return false;
+  if (event.bad_attachment_size) return false;
   id = event.meta.correlation_id();
+  if (is_control(event.meta)) {
+    into = failed(reply::announcement);
+    return event.meta.has_features() && !event.meta.has_cancel_cause();
+  }
+  if (!event.meta.has_response()) return false;
   into = outcome_of(event, decode_plain);
   return true;
 }

@@ -24,6 +24,8 @@ bool decode_plain(const oracle_meta& meta, std::string_view payload, std::string
 
 /// One answer, or the outcome of one call: what the contract says of a frame.
 struct reply {
+  static constexpr int announcement = -2;  ///< No answer: the server tells its features.
+
   int code = 0;
   std::string message;  ///< Of the EchoResponse, where the code is 0.
   std::string attachment;
@@ -34,14 +36,16 @@ struct reply {
 std::string to_string(const reply& what);
 
 /// What a server of golden.EchoService.Echo, whose handler sends everything back and fails with fail_code,
-/// must do with a stream; by protobuf's parser and the contract's table.
+/// must do with a stream; by protobuf's parser and the contract's table. `heard`: an earlier frame on the
+/// connection had a meta.
 struct server_expectation {
   std::vector<std::pair<std::int64_t, reply>> replies;  ///< By correlation id, in order.
   bool closes = false;                                  ///< The stream can be no frames.
   bool owes = false;                                    ///< The stream ends inside a frame.
+  bool heard = false;                                   ///< So far.
 };
 server_expectation expect_of_server(std::string_view stream, const payload_decoder& decode,
-                                    std::size_t max_body);
+                                    std::size_t max_body, bool heard = false);
 
 /// What must become of calls to such a server that wait on one connection when a stream arrives.
 struct client_expectation {

@@ -336,3 +336,45 @@ TEST_CASE("hostile client: every recorded answer with lengths that lie") {
   on.check_nothing_is_left(report);
   CHECK(report.print() == 2 * table.lengths());
 }
+
+TEST_CASE(
+    "hostile client: frames of the cancel extension, with every value of every byte, cut and with lies") {
+  const auto frames = golden::extension_frames();
+  const auto table = golden::hostile_table::of(frames, false);
+  range on(256, -1ms);
+  hostile_report report("client, cancel extension");
+  const ending end = ending::end_of_file;
+  run_table(on, table.values(), end, report,
+            [&](std::size_t n, const auto& with_id) { return table.value(n, with_id); });
+  run_table(on, table.truncations(), end, report,
+            [&](std::size_t n, const auto& with_id) { return table.truncation(n, with_id); });
+  run_table(on, table.lengths(), end, report,
+            [&](std::size_t n, const auto& with_id) { return table.length(n, with_id); });
+  on.check_nothing_is_left(report);
+  CHECK(report.print() == table.values() + table.truncations() + table.lengths());
+}
+
+TEST_CASE("hostile client: a flood of answers that nobody waits for is dropped and counted") {
+  simulation sim(3);
+  std::int64_t id = 0;
+  scripted_server server(sim, [&](const seen_request& seen) { id = seen.id; });
+  client_node client(sim, {.timeout = -1ms});
+  started_call call;
+  client.start(call);
+  std::string burst;
+  for (int i = 0; i < 1000; ++i) burst += answer(i + (std::int64_t{5} << 32), echoed());
+  server.send(burst);
+  sim.run_for(1ms);
+  const std::size_t before = test_memory::live();
+  test_memory::restart_peak();
+  for (int i = 0; i < 99; ++i) {
+    server.send(burst);
+    sim.run_for(1ms);
+  }
+  CHECK(test_memory::peak() < before + 1'000'000);
+  CHECK(client.late_answers() == 100'000);
+  CHECK_FALSE(call.done());
+  server.send(answer(id, echoed()));
+  CHECK(client.finish(call));
+  CHECK_FALSE(call.ec);
+}

@@ -1,5 +1,6 @@
 // Every recorded request, spoilt in every way of the table, thrown at a server over the memory network. What
 // comes back is held against protobuf's parser and the contract.
+#include "golden/frame_model.hpp"
 #include "golden/hostile_cases.hpp"
 #include "golden/hostile_oracle.hpp"
 #include "unit/hostile_report.hpp"
@@ -26,7 +27,7 @@ class lane : net::connect_events, net::transport_events {
   void connect() {
     if (stream_ || attempt_) return;
     received.clear();
-    ended = broken = false;
+    ended = broken = heard = false;
     attempt_ = net::network_of(home_).connect(home_, to_, {}, *this);
   }
   void send(std::string_view bytes) {
@@ -45,6 +46,7 @@ class lane : net::connect_events, net::transport_events {
   std::string received;
   bool ended = false;
   bool broken = false;
+  bool heard = false;  // the server has had a meta on this connection
 
  private:
   void on_connected(std::unique_ptr<net::transport> connected) override {
@@ -111,8 +113,11 @@ class range {
       for (std::size_t i = 1; i < cases.size(); i += 2) lanes_[i].send(probe);
     });
     std::vector<golden::server_expectation> expected;
-    for (const auto& each : cases)
-      expected.push_back(golden::expect_of_server(each.bytes + probe, golden::decode_plain, max_body));
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      expected.push_back(
+          golden::expect_of_server(cases[i].bytes + probe, golden::decode_plain, max_body, lanes_[i].heard));
+      lanes_[i].heard = expected[i].heard;
+    }
     if (end != ending::stay) finish(cases.size(), end);
     for (std::size_t i = 0; i < cases.size(); ++i) judge(lanes_[i], cases[i], expected[i], end, report);
     judge_witness(report);
@@ -177,7 +182,7 @@ class range {
       return wrong(closes ? "the connection should be closed" : "the connection should live");
     if (expected.closes) return report.count("closed");
     if (expected.owes) return report.count("rest of a frame awaited");
-    const int code = expected.replies.empty() ? -1 : expected.replies.front().second.code;
+    const int code = expected.replies.empty() ? -1 : expected.replies.back().second.code;
     report.count_code(code);
   }
 
@@ -224,6 +229,21 @@ TEST_CASE("hostile server: every value of every byte of every recorded request")
   CHECK(table.values() > 300'000);
 }
 
+TEST_CASE(
+    "hostile server: frames of the cancel extension, with every value of every byte, cut and with lies") {
+  const auto frames = golden::extension_frames();
+  const auto table = golden::hostile_table::of(frames, true);
+  range on(256);
+  hostile_report report("server, cancel extension");
+  for (const ending end : {ending::stay, ending::half_close}) {
+    run_table(on, table.values(), end, report, [&](std::size_t n) { return table.value(n); });
+    run_table(on, table.truncations(), end, report, [&](std::size_t n) { return table.truncation(n); });
+    run_table(on, table.lengths(), end, report, [&](std::size_t n) { return table.length(n); });
+  }
+  on.check_nothing_is_left(report);
+  CHECK(report.print() == 2 * (table.values() + table.truncations() + table.lengths()));
+}
+
 TEST_CASE("hostile server: every recorded request cut before every byte, then closed, reset or silent") {
   const auto recording = golden::load(GOLDEN_FRAMES_FILE);
   const auto table = golden::hostile_table::of(recording, true);
@@ -244,4 +264,60 @@ TEST_CASE("hostile server: every recorded request with lengths that lie") {
     run_table(on, table.lengths(), end, report, [&](std::size_t n) { return table.length(n); });
   on.check_nothing_is_left(report);
   CHECK(report.print() == 2 * table.lengths());
+}
+
+// Floods
+
+namespace {
+
+struct flood {
+  const char* name;
+  std::string frame;
+  bool answered;
+};
+
+std::vector<flood> floods() {
+  auto nobody = echo_meta(1);
+  nobody.request.service_name = "golden.Nobody";
+  braid::wire::rpc_meta answer;
+  answer.has_response = true;
+  return {{"requests", echo(1, "x"), true},
+          {"requests for no service", frame(nobody, ""), true},
+          {"requests that cannot be read", frame(echo_meta(1), "\xff"), true},
+          {"answers", frame(answer, ""), false},
+          {"empty frames", golden::make_frame("", ""), false}};
+}
+
+}  // namespace
+
+TEST_CASE("hostile server: floods of small frames by a client that reads nothing stay within their bounds") {
+  constexpr std::size_t frames = 200'000;
+  for (const flood& each : floods()) {
+    CAPTURE(each.name);
+    world w({.max_unsent_bytes = 100'000, .progress_timeout = 10s});
+    w.log.keep = false;
+    w.sim.network().set_default({.window = 64'000});
+    w.start();
+    auto other = w.connect();
+    auto client = w.connect();
+    client.stop_reading();
+    std::string burst;
+    for (int i = 0; i < 500; ++i) burst += each.frame;
+    other.send(echo(1, "warm"));
+    const std::size_t before = test_memory::live();
+    test_memory::restart_peak();
+    std::size_t sent = 0;
+    for (; sent < frames && client.unsent.empty(); sent += 500) client.send(burst);
+    CHECK(test_memory::peak() < before + 1'000'000);
+    CHECK((sent < 10'000) == each.answered);
+    other.send(echo(2, "other"));
+    CHECK(other.answers().size() == 2);
+    w.sim.run_for(11s);
+    CHECK(w.connections() == 2);
+    client.read_on();
+    w.sim.run_for(1s);
+    CHECK(client.closed() == each.answered);
+    other.send(echo(3, "other"));
+    CHECK(other.answers().size() == 3);
+  }
 }
