@@ -4,8 +4,8 @@
 
 #include "core/environment.hpp"
 #include "net/outbound_queue.hpp"
-#include "wire/control_frame.hpp"
 #include "server/load.hpp"
+#include "wire/control_frame.hpp"
 #include "wire/frame.hpp"
 
 #include <cstdint>

@@ -1,7 +1,6 @@
 #include "server/connection.hpp"
 
 #include "server/loop_part.hpp"
-#include "server/running_call.hpp"
 
 #include <algorithm>
 #include <array>
@@ -64,7 +63,9 @@ void connection::at_turn_end() noexcept {
 }
 
 void connection::cancel_calls(std::int64_t id, cancel_cause cause) noexcept {
-  if (!std::exchange(indexed_, true)) part_.index_calls(*this, index_);
+  if (!std::exchange(indexed_, true)) {
+    for (running_call& each : running_) index_.insert(each);
+  }
   for (auto found = index_.find(id); found != index_.end(); found = index_.find(id))
     static_cast<running_call&>(*found).cancelled_by_client(cause);
 }
@@ -212,6 +213,7 @@ void connection::close(bool reset) noexcept {
   load_->set_unsent(0);
   load_->set_arriving(0);
   part_.remove(*this);
+  while (!running_.empty()) running_.front().connection_lost();
 }
 
 }  // namespace braid::server_side

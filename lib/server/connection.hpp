@@ -10,6 +10,9 @@
 #include "server/baidu_std_session.hpp"
 #include "server/call_index.hpp"
 #include "server/load.hpp"
+#include "server/running_call.hpp"
+
+#include <boost/intrusive/list.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -19,7 +22,6 @@
 namespace braid::server_side {
 
 class loop_part;
-class running_call;
 
 /// One client's connection: reads requests, sends answers, bounds both.
 class connection final : private net::transport_events, private core::turn_end_hook {
@@ -34,13 +36,17 @@ class connection final : private net::transport_events, private core::turn_end_h
   const endpoint& remote() const noexcept { return transport_->remote(); }
   loop_part& part() const noexcept { return part_; }
   connection_load& load() const noexcept { return *load_; }
+  /// Its place in the part's list.
+  std::size_t place() const noexcept { return place_; }
+  void set_place(std::size_t place) noexcept { place_ = place; }
 
   /// False once it is closed, and while too many answers wait to be sent.
   bool takes_requests() const noexcept { return !closed_ && !paused_; }
   bool has_unsent() const noexcept { return !queue_.empty(); }
 
-  void call_began(indexed_call& began) noexcept {
+  void call_began(running_call& began) noexcept {
     ++calls_;
+    running_.push_back(began);
     if (indexed_) index_.insert(began);
   }
   void call_ended() noexcept;
@@ -100,6 +106,12 @@ class connection final : private net::transport_events, private core::turn_end_h
   core::time_point last_read_{};
   std::uint64_t frames_seen_ = 0;
   std::size_t calls_ = 0;
+  std::size_t place_ = 0;
+  boost::intrusive::list<running_call,
+                         boost::intrusive::member_hook<running_call, running_call::connection_hook,
+                                                       &running_call::of_connection>,
+                         boost::intrusive::constant_time_size<false>>
+      running_;
   call_index index_;  // filled from the client's first cancel on: one that cancels nothing pays nothing
   bool indexed_ = false;
   bool used_ = false;        // since idle_ was armed a call has ended

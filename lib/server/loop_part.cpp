@@ -27,26 +27,19 @@ void loop_part::add(std::shared_ptr<net::transport> accepted) {
     return;
   }
   connections_.push_back(std::make_unique<connection>(*this, std::move(accepted)));
+  connections_.back()->set_place(connections_.size() - 1);
   connections_.back()->start();
 }
 
 void loop_part::remove(connection& closed) noexcept {
   server_->connections.fetch_sub(1, std::memory_order_relaxed);
-  const auto found = std::find_if(connections_.begin(), connections_.end(),
-                                  [&](const auto& each) { return each.get() == &closed; });
-  closed_.push_back(std::move(*found));
-  *found = std::move(connections_.back());
-  connections_.pop_back();
-  for (auto next = calls_.begin(); next != calls_.end();) {
-    running_call& call = *next++;
-    if (call.is_from(closed)) call.connection_lost();
+  closed_.push_back(std::move(connections_[closed.place()]));
+  if (closed.place() != connections_.size() - 1) {
+    connections_[closed.place()] = std::move(connections_.back());
+    connections_[closed.place()]->set_place(closed.place());
   }
+  connections_.pop_back();
   home_.at_turn_end(*this);
-}
-
-void loop_part::index_calls(const connection& from, call_index& index) noexcept {
-  for (running_call& each : calls_)
-    if (each.is_from(from)) index.insert(each);
 }
 
 void loop_part::at_turn_end() noexcept {

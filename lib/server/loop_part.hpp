@@ -40,8 +40,6 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   void add(std::unique_ptr<net::listener> listener, std::shared_ptr<server_core> events) {
     listeners_.push_back({std::move(events), std::move(listener)});
   }
-  /// Puts the running calls of `from` into `index`.
-  void index_calls(const connection& from, call_index& index) noexcept;
   /// Removed at the end of the turn.
   void remove(connection& closed) noexcept;
 

@@ -145,6 +145,7 @@ void running_call::answer_with(const error_code& code, std::string_view text) no
 
 void running_call::leave_connection() noexcept {
   connection_ = nullptr;
+  of_connection.unlink();
   leave_index();
   timer_.cancel();
 }

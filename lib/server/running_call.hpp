@@ -57,7 +57,6 @@ class running_call final
   void start() noexcept;
   /// Answers without the handler; destroys this. Before start() only.
   void refuse(const error_code& code, std::string_view text) noexcept;
-  bool is_from(const connection& asked) const noexcept { return connection_ == &asked; }
   /// The connection is gone: cancels, and answers no more.
   void connection_lost() noexcept;
   /// The client wants no answer any more: the same.
@@ -69,6 +68,11 @@ class running_call final
   std::chrono::steady_clock::time_point deadline() const noexcept override { return deadline_; }
   cancel_cause cancelled() const noexcept override { return shown_cause_.load(std::memory_order_acquire); }
   void NotifyOnCancel(google::protobuf::Closure* callback) override;
+
+  /// Its place among the calls of its connection, until it has left that.
+  using connection_hook =
+      boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+  connection_hook of_connection;
 
  private:
   ~running_call() override;
