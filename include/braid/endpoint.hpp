@@ -22,8 +22,8 @@ namespace braid {
 /// A value that names one server, or the place where one listens.
 ///
 /// It is one of three kinds: a literal address with a port ("10.0.0.1:80", "[::1]:80"), a host name with a
-/// port, to be resolved ("example.org:80"), or the path of a unix socket ("unix:/run/echo.sock"). Whether
-/// there is a transport for a kind is for the network layer to say.
+/// port, to be resolved ("example.org:80"), or a unix socket: the path of its file ("unix:/run/echo.sock") or
+/// its abstract name, which has no file ("unix:@echo").
 ///
 /// Thread safety: distinct objects are independent; const members may be called from several threads.
 class endpoint {
@@ -40,12 +40,13 @@ class endpoint {
   /// The address and port of a socket.
   explicit endpoint(const boost::asio::ip::tcp::endpoint& other) : endpoint(other.address(), other.port()) {}
 
-  /// Reads `host:port`, `1.2.3.4:80`, `[::1]:80` or `unix:path`.
+  /// Reads `host:port`, `1.2.3.4:80`, `[::1]:80`, `unix:path` or `unix:@name`.
   ///
   /// A host name is made of labels of up to 63 letters, digits, '-' and '_' with dots between them, 253
   /// characters in all, and is lowered, since names of any case are the same name. A name that looks like an
   /// IPv4 address and is none ("1.2.3", "256.0.0.1") is refused rather than looked up. What follows `unix:`
-  /// is a path of 1 to 107 bytes, even if it is all digits. Nothing is looked up, except that the scope of a
+  /// is a path of 1 to 107 bytes, even if it is all digits; one that starts with '@' is an abstract name of
+  /// Linux (for a file of that name write "unix:./@name"). Nothing is looked up, except that the scope of a
   /// link-local address ("[fe80::1%eth0]:80") must be a known interface or a number.
   ///
   /// \returns the endpoint, or `boost::system::errc::invalid_argument`.
@@ -60,7 +61,7 @@ class endpoint {
   /// Whether this is an address, which needs no lookup.
   bool is_literal() const noexcept { return type() == kind::literal; }
 
-  /// The address without brackets, the lowered host name, or the path.
+  /// The address without brackets, the lowered host name, the path, or '@' and the abstract name.
   std::string host() const;
 
   /// The port in host byte order; 0 for a unix socket.

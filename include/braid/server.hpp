@@ -46,7 +46,7 @@ class server_call : public controller_base {
  public:
   /// The full method, such as "echo.EchoService.Echo".
   virtual const google::protobuf::MethodDescriptor& method() const noexcept = 0;
-  /// Who calls.
+  /// Who calls. Clients of a unix socket have no names of their own: theirs is the server's path.
   virtual const endpoint& remote_side() const noexcept = 0;
   /// When the caller stops waiting, on the loop's clock; time_point::max(): never.
   virtual std::chrono::steady_clock::time_point deadline() const noexcept = 0;
@@ -175,12 +175,15 @@ class server {
     limit_concurrency(describe_method(method), most);
   }
 
-  /// Listens on "host:port" with a literal address; port 0: one that the system chooses, see port(). May be
-  /// called for several addresses. Throws a system_error that names what is wrong.
+  /// Listens on "host:port" with a literal address; port 0: one that the system chooses, see port(). Or on a
+  /// unix socket, "unix:path" or "unix:@name": a socket file on which nobody listens any more is replaced, a
+  /// living one and a file that is no socket are left alone (98, 88); the file is removed when the server
+  /// stops. Its permissions are those that the process's umask leaves. May be called for several addresses.
+  /// Throws a system_error that names what is wrong.
   void start(std::string_view address);
   void start(std::string_view address, error_code& ec);
 
-  /// The port of the first address; 0 before start().
+  /// The port of the first address; 0 before start(), and for a unix socket.
   std::uint16_t port() const noexcept;
   /// All addresses that are listened on.
   std::vector<endpoint> endpoints() const;

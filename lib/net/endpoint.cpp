@@ -92,6 +92,7 @@ class endpoint_parser {
 
   std::optional<endpoint> parse_path(std::string_view path) {
     if (path.empty()) return fail("the path of the unix socket is empty");
+    if (path == "@") return fail("the abstract name of the unix socket is empty");
     if (path.size() > longest_path) return fail("the path of the unix socket is longer than 107 bytes");
     return make(endpoint::unix_path{std::string{path}}, 0);
   }

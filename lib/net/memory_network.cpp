@@ -156,9 +156,7 @@ class memory_backlog : public std::enable_shared_from_this<memory_backlog> {
 /// Why an endpoint is none of this network's; no error if it is one.
 error_code check(const endpoint& where) noexcept {
   namespace errc = boost::system::errc;
-  if (where.is_literal()) return {};
-  return make_error_code(where.type() == endpoint::kind::unix_path ? errc::operation_not_supported
-                                                                   : errc::invalid_argument);
+  return where.type() == endpoint::kind::host_name ? make_error_code(errc::invalid_argument) : error_code();
 }
 
 }  // namespace
@@ -228,6 +226,7 @@ testing::link_faults memory_fabric::faults_of(const endpoint& server) const {
 
 std::shared_ptr<memory_backlog> memory_fabric::find(const endpoint& to) const {
   if (const auto exact = backlogs_.find(to); exact != backlogs_.end()) return exact->second;
+  if (!to.is_literal()) return nullptr;
   using namespace boost::asio::ip;
   const address any = to.address().is_v6() ? address(address_v6::any()) : address(address_v4::any());
   const auto wide = backlogs_.find(endpoint(any, to.port()));
@@ -249,7 +248,7 @@ memory_fabric::route memory_fabric::begin(const endpoint& to) {
     result.faults = choose(to, nth, result.faults);
     lock.lock();
   }
-  const endpoint from(to.address(), next_client_port_);
+  const endpoint from = to.is_literal() ? endpoint(to.address(), next_client_port_) : to;
   next_client_port_ =
       next_client_port_ == 65535 ? std::uint16_t{32768} : static_cast<std::uint16_t>(next_client_port_ + 1);
   result.link = std::make_shared<memory_link>(
@@ -262,7 +261,7 @@ memory_fabric::route memory_fabric::begin(const endpoint& to) {
 bool memory_fabric::listen(endpoint& at, std::shared_ptr<memory_backlog> backlog) {
   const std::lock_guard lock(mutex_);
   endpoint wanted = at;
-  if (at.port() == 0) {
+  if (at.is_literal() && at.port() == 0) {
     do {
       if (next_port_ == 32768) return false;
       wanted = endpoint(at.address(), next_port_++);

@@ -24,8 +24,8 @@ class memory_network final : public network, public testing::network_faults {
 
   std::unique_ptr<connecting> connect(core::loop& home, const endpoint& to, const transport_options& options,
                                       connect_events& events) override;
-  /// Listens at any literal that is free; port 0 gives ports from 20000 up. An unspecified address takes
-  /// connections to all addresses of its version.
+  /// Listens at any literal or unix path that is free; port 0 gives ports from 20000 up. An unspecified
+  /// address takes connections to all addresses of its version.
   std::unique_ptr<listener> listen(core::loop& home, const endpoint& at, const transport_options& options,
                                    error_code& ec) override;
 

@@ -31,7 +31,7 @@ void keep_alive(std::chrono::seconds idle, int descriptor) noexcept {
 
 }  // namespace
 
-void apply(const transport_options& options, int descriptor) noexcept {
+void apply_tcp(const transport_options& options, int descriptor) noexcept {
   if (options.no_delay) set(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
   if (options.keepalive.count() > 0) keep_alive(options.keepalive, descriptor);
   if (options.user_timeout.count() > 0)
@@ -41,13 +41,6 @@ void apply(const transport_options& options, int descriptor) noexcept {
 void reset_on_close(int descriptor) noexcept {
   const linger at_once{1, 0};
   ::setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-}
-
-endpoint local_endpoint(int descriptor) noexcept {
-  boost::asio::ip::tcp::endpoint address;
-  auto size = static_cast<socklen_t>(address.capacity());
-  if (::getsockname(descriptor, address.data(), &size) != 0) return {};
-  return endpoint(address);
 }
 
 }  // namespace braid::net

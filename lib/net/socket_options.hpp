@@ -8,13 +8,11 @@ namespace braid::net {
 
 /// Sets what `options` asks for on a tcp socket, before or after it is connected. What the system refuses is
 /// left as it was: a connection without keepalive is better than none.
-void apply(const transport_options& options, int descriptor) noexcept;
+void apply_tcp(const transport_options& options, int descriptor) noexcept;
 
-/// Makes the next close of a socket send a reset.
+/// Makes the next close of a tcp socket send a reset. A unix socket knows none: its peer reads an end of
+/// file, or a reset where bytes were left unread.
 void reset_on_close(int descriptor) noexcept;
-
-/// The address a socket is bound to; the empty endpoint on failure.
-endpoint local_endpoint(int descriptor) noexcept;
 
 /// The error of the last system call.
 inline error_code last_error() noexcept { return {errno, boost::system::system_category()}; }

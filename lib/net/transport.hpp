@@ -36,8 +36,8 @@ class transport_events {
   ~transport_events() = default;
 };
 
-/// A connected byte stream of one loop: tcp, memory. The owner may destroy it at any time, also inside an
-/// event.
+/// A connected byte stream of one loop: a socket of tcp, a unix one, a queue in memory. The owner may destroy
+/// it at any time, also inside an event.
 class transport {
  public:
   virtual ~transport() = default;
@@ -62,7 +62,7 @@ class transport {
   virtual const endpoint& local() const noexcept = 0;
 };
 
-/// Options of a stream, as far as a transport has them.
+/// Options of a stream, as far as a transport has them: only tcp has these.
 struct transport_options {
   bool no_delay = true;
   /// Idle time before the first keepalive probe; zero: off. Probes follow at a third of it, three of them.
@@ -114,10 +114,12 @@ class listener {
 class network {
  public:
   virtual ~network() = default;
-  /// Begins to connect to a literal `to` on `home`, which must be the current loop.
+  /// Begins to connect to a literal or a unix path `to` on `home`, which must be the current loop. A port
+  /// that turns out to be the connecting socket's own is refused.
   virtual std::unique_ptr<connecting> connect(core::loop& home, const endpoint& to,
                                               const transport_options& options, connect_events& events) = 0;
-  /// Listens on a literal `at` (port 0: one chosen by the system). Null, with `ec` set, when that fails.
+  /// Listens on a literal or a unix path `at` (port 0: one chosen by the system). Null, with `ec` set, when
+  /// that fails.
   virtual std::unique_ptr<listener> listen(core::loop& home, const endpoint& at,
                                            const transport_options& options, error_code& ec) = 0;
 };

@@ -6,6 +6,16 @@
 #include <fmt/format.h>
 
 namespace braid::server_side {
+namespace {
+
+std::string describe_failure(const endpoint& at, const error_code& ec) {
+  if (at.type() == endpoint::kind::unix_path && ec.value() == ENOTSOCK)
+    return "the file exists and is no socket, so it is left alone";
+  if (ec.value() == EADDRINUSE) return "somebody else listens there";
+  return "listening failed";
+}
+
+}  // namespace
 
 server_core::server_core(std::shared_ptr<core::runtime_core> runtime, const server_options& options)
     : settings_(std::make_shared<server_settings>(std::move(runtime), options)) {}
@@ -26,9 +36,9 @@ void server_core::start(std::string_view address, error_code& ec, std::string& w
     ec = at.error();
     return;
   }
-  if (!at->is_literal()) {
+  if (at->type() == endpoint::kind::host_name) {
     ec = error_code(EINVAL, boost::system::system_category());
-    why = "a server listens on a literal address";
+    why = "a server listens on a literal address or a unix socket";
     return;
   }
   make_parts();
@@ -50,7 +60,7 @@ void server_core::listen(core::loop& home, const endpoint& at, error_code& ec, s
   auto listening = net::network_of(home).listen(
       home, at, {.keepalive = settings.keepalive, .user_timeout = settings.tcp_user_timeout}, ec);
   if (!listening) {
-    why = "listening failed";
+    why = describe_failure(at, ec);
     return;
   }
   {

@@ -43,6 +43,9 @@ TEST_CASE("an endpoint that is well written is read, and printed so that it read
       {"unix:/run/echo.sock", kind::unix_path, "/run/echo.sock", 0},
       {"unix:relative and:odd", kind::unix_path, "relative and:odd", 0},
       {"unix:80", kind::unix_path, "80", 0},
+      {"unix:@echo", kind::unix_path, "@echo", 0},
+      {"unix:./@echo", kind::unix_path, "./@echo", 0},
+      {"unix:@" + std::string(106, 'n'), kind::unix_path, "@" + std::string(106, 'n'), 0},
       {"unix:" + std::string(107, 'p'), kind::unix_path, std::string(107, 'p'), 0},
   }));
   CAPTURE(row.text);
@@ -112,6 +115,8 @@ TEST_CASE("an endpoint that is badly written is refused, with what is wrong", "[
       {"unix:/a\nb", "there is a control character in it"},
       {"unix:", "the path of the unix socket is empty"},
       {"unix:" + std::string(108, 'p'), "the path of the unix socket is longer than 107 bytes"},
+      {"unix:@", "the abstract name of the unix socket is empty"},
+      {"unix:@" + std::string(107, 'n'), "the path of the unix socket is longer than 107 bytes"},
       {"1.2.3:80", "the host is not a valid IPv4 address"},
       {"256.0.0.1:80", "the host is not a valid IPv4 address"},
       {"1.2.3.4.:80", "the host is not a valid IPv4 address"},

@@ -1,27 +1,19 @@
 #include "core/loop.hpp"
+#include "net/socket_address.hpp"
 #include "net/socket_options.hpp"
-#include "net/tcp_listener.hpp"
-#include "net/tcp_transport.hpp"
+#include "net/stream_listener.hpp"
+#include "net/stream_transport.hpp"
 
+#include <boost/asio/error.hpp>
 #include <boost/system/errc.hpp>
 
 namespace braid::net {
 namespace {
 
-using boost::asio::ip::tcp;
-
-/// Why an endpoint is none of a tcp network's; no error if it is one.
+/// A name should have been resolved.
 error_code check(const endpoint& where) noexcept {
-  namespace errc = boost::system::errc;
-  switch (where.type()) {
-    case endpoint::kind::literal:
-      return {};
-    case endpoint::kind::host_name:
-      return make_error_code(errc::invalid_argument);  // it should have been resolved
-    case endpoint::kind::unix_path:
-      return make_error_code(errc::operation_not_supported);
-  }
-  return make_error_code(errc::invalid_argument);
+  if (where.type() != endpoint::kind::host_name) return {};
+  return make_error_code(boost::system::errc::invalid_argument);
 }
 
 /// The part of an attempt that its pending handler keeps alive.
@@ -32,10 +24,10 @@ class connect_state : public boost::intrusive_ref_counter<connect_state, boost::
 
   void start(const transport_options& options) {
     error_code ec = check(to_);
-    if (!ec) socket_.open(to_.tcp().protocol(), ec);
+    if (!ec) socket_.open(protocol_of(to_), ec);
     if (ec) return home_.after_turn([self = pointer(this), ec] { self->finish(ec); });
-    apply(options, socket_.native_handle());
-    socket_.async_connect(to_.tcp(),
+    if (is_tcp()) apply_tcp(options, socket_.native_handle());
+    socket_.async_connect(socket_address(to_),
                           [self = pointer(this)](const error_code& result) { self->finish(result); });
   }
 
@@ -48,49 +40,61 @@ class connect_state : public boost::intrusive_ref_counter<connect_state, boost::
  private:
   using pointer = boost::intrusive_ptr<connect_state>;
 
-  void finish(const error_code& ec) {
+  bool is_tcp() const noexcept { return to_.is_literal(); }
+
+  void finish(error_code ec) {
     if (!events_) return;
     core::turn in_turn(home_);
     connect_events& events = *std::exchange(events_, nullptr);
+    if (!ec && is_tcp() && connected_to_itself(socket_.native_handle())) ec = refuse_itself();
     if (ec) return events.on_connect_failed(ec);
-    events.on_connected(std::make_unique<tcp_transport>(new tcp_socket(home_, std::move(socket_), to_)));
+    events.on_connected(
+        std::make_unique<stream_transport>(new stream_socket(home_, std::move(socket_), to_)));
+  }
+
+  // Nobody listens there, and the next attempt, which gets another port, would be refused.
+  error_code refuse_itself() noexcept {
+    reset_on_close(socket_.native_handle());  // else the port would be ours for a minute more
+    error_code ignored;
+    socket_.close(ignored);
+    return boost::asio::error::connection_refused;
   }
 
   core::loop& home_;
-  stream_socket socket_;
+  system_socket socket_;
   const endpoint to_;
   connect_events* events_;
 };
 
-class tcp_connecting final : public connecting {
+class system_connecting final : public connecting {
  public:
-  explicit tcp_connecting(boost::intrusive_ptr<connect_state> state) noexcept : state_(std::move(state)) {}
-  ~tcp_connecting() override { state_->abandon(); }
+  explicit system_connecting(boost::intrusive_ptr<connect_state> state) noexcept : state_(std::move(state)) {}
+  ~system_connecting() override { state_->abandon(); }
 
  private:
   boost::intrusive_ptr<connect_state> state_;
 };
 
-class tcp_network final : public network {
+class system_network_type final : public network {
  public:
   std::unique_ptr<connecting> connect(core::loop& home, const endpoint& to, const transport_options& options,
                                       connect_events& events) override {
     boost::intrusive_ptr state(new connect_state(home, to, events));
     state->start(options);
-    return std::make_unique<tcp_connecting>(std::move(state));
+    return std::make_unique<system_connecting>(std::move(state));
   }
 
   std::unique_ptr<listener> listen(core::loop& home, const endpoint& at, const transport_options& options,
                                    error_code& ec) override {
     ec = check(at);
-    return ec ? nullptr : listen_tcp(home, at, options, ec);
+    return ec ? nullptr : listen_stream(home, at, options, ec);
   }
 };
 
 }  // namespace
 
 network& system_network() {
-  static tcp_network only;
+  static system_network_type only;
   return only;
 }
 

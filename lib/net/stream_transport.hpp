@@ -1,11 +1,11 @@
 #pragma once
 
 #include "net/handler_slot.hpp"
+#include "net/socket_address.hpp"
 #include "net/transport.hpp"
 
 #include <boost/asio/basic_stream_socket.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/smart_ptr/intrusive_ptr.hpp>
 #include <boost/smart_ptr/intrusive_ref_counter.hpp>
 
@@ -13,22 +13,22 @@
 
 namespace braid::net {
 
-/// A socket whose handlers run without type erasure.
-using stream_socket =
-    boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::io_context::executor_type>;
+/// A socket of tcp or a unix one, whose handlers run without type erasure.
+using system_socket =
+    boost::asio::basic_stream_socket<stream_protocol, boost::asio::io_context::executor_type>;
 
-/// The part of a tcp connection that pending handlers keep alive after its owner has let go of it.
+/// The part of a connection that pending handlers keep alive after its owner has let go of it.
 ///
 /// Asio's reactor is used for readiness and for reading; writes go straight to the system, since a connection
 /// that is flushed once for a whole turn has one write that nearly always succeeds at once.
-class tcp_socket : public boost::intrusive_ref_counter<tcp_socket, boost::thread_unsafe_counter> {
+class stream_socket : public boost::intrusive_ref_counter<stream_socket, boost::thread_unsafe_counter> {
  public:
   /// Takes a connected socket that `home`'s reactor knows already.
-  tcp_socket(core::loop& home, stream_socket connected, const endpoint& remote);
+  stream_socket(core::loop& home, system_socket connected, const endpoint& remote);
   /// Takes the descriptor of an accepted socket; may run on another loop's thread, everything after it may
   /// not.
-  tcp_socket(core::loop& home, int accepted, const endpoint& remote);
-  ~tcp_socket();
+  stream_socket(core::loop& home, int accepted, const endpoint& remote);
+  ~stream_socket();
 
   void start(transport_events& events);
   void pause_reading() noexcept { paused_ = true; }
@@ -47,7 +47,7 @@ class tcp_socket : public boost::intrusive_ref_counter<tcp_socket, boost::thread
   };
   struct read_handler;
   struct writable_handler;
-  using pointer = boost::intrusive_ptr<tcp_socket>;
+  using pointer = boost::intrusive_ptr<stream_socket>;
 
   int descriptor() noexcept { return accepted_ >= 0 ? accepted_ : socket_.native_handle(); }
   bool attach(error_code& ec);
@@ -60,7 +60,7 @@ class tcp_socket : public boost::intrusive_ref_counter<tcp_socket, boost::thread
   void on_writable(const error_code& ec);
 
   core::loop& home_;
-  stream_socket socket_;
+  system_socket socket_;
   int accepted_ = -1;  // a descriptor not given to socket_ yet
   endpoint remote_;
   endpoint local_;
@@ -77,11 +77,12 @@ class tcp_socket : public boost::intrusive_ref_counter<tcp_socket, boost::thread
   handler_slot writable_slot_;
 };
 
-/// The owner's handle of a tcp_socket.
-class tcp_transport final : public transport {
+/// The owner's handle of a stream_socket.
+class stream_transport final : public transport {
  public:
-  explicit tcp_transport(boost::intrusive_ptr<tcp_socket> socket) noexcept : socket_(std::move(socket)) {}
-  ~tcp_transport() override { socket_->close(false); }
+  explicit stream_transport(boost::intrusive_ptr<stream_socket> socket) noexcept
+      : socket_(std::move(socket)) {}
+  ~stream_transport() override { socket_->close(false); }
 
   void start(transport_events& events) override { socket_->start(events); }
   void pause_reading() override { socket_->pause_reading(); }
@@ -95,7 +96,7 @@ class tcp_transport final : public transport {
   const endpoint& local() const noexcept override { return socket_->local(); }
 
  private:
-  boost::intrusive_ptr<tcp_socket> socket_;
+  boost::intrusive_ptr<stream_socket> socket_;
 };
 
 }  // namespace braid::net

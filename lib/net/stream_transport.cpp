@@ -1,4 +1,4 @@
-#include "net/tcp_transport.hpp"
+#include "net/stream_transport.hpp"
 
 #include "core/loop.hpp"
 #include "net/socket_options.hpp"
@@ -13,6 +13,11 @@
 
 namespace braid::net {
 namespace {
+
+// A client of a unix socket has no name of its own, so both ends are called by the server's.
+endpoint local_endpoint(const endpoint& remote, int descriptor) noexcept {
+  return remote.type() == endpoint::kind::unix_path ? remote : local_tcp_endpoint(descriptor);
+}
 
 std::size_t total_size(std::span<const iovec> pieces) noexcept {
   std::size_t total = 0;
@@ -36,7 +41,7 @@ std::size_t send_now(int descriptor, std::span<const iovec> pieces, error_code& 
 
 }  // namespace
 
-struct tcp_socket::read_handler {
+struct stream_socket::read_handler {
   using allocator_type = slot_allocator<void>;
 
   pointer socket;
@@ -45,7 +50,7 @@ struct tcp_socket::read_handler {
   void operator()(const error_code& ec, std::size_t size) const { socket->on_read({ec, size}); }
 };
 
-struct tcp_socket::writable_handler {
+struct stream_socket::writable_handler {
   using allocator_type = slot_allocator<void>;
 
   pointer socket;
@@ -54,36 +59,35 @@ struct tcp_socket::writable_handler {
   void operator()(const error_code& ec) const { socket->on_writable(ec); }
 };
 
-tcp_socket::tcp_socket(core::loop& home, stream_socket connected, const endpoint& remote)
+stream_socket::stream_socket(core::loop& home, system_socket connected, const endpoint& remote)
     : home_(home),
       socket_(std::move(connected)),
       remote_(remote),
-      local_(local_endpoint(socket_.native_handle())) {}
+      local_(local_endpoint(remote, socket_.native_handle())) {}
 
-tcp_socket::tcp_socket(core::loop& home, int accepted, const endpoint& remote)
+stream_socket::stream_socket(core::loop& home, int accepted, const endpoint& remote)
     : home_(home),
       socket_(home.executor()),
       accepted_(accepted),
       remote_(remote),
-      local_(local_endpoint(accepted)) {}
+      local_(local_endpoint(remote, accepted)) {}
 
-tcp_socket::~tcp_socket() { close(false); }
+stream_socket::~stream_socket() { close(false); }
 
-void tcp_socket::start(transport_events& events) {
+void stream_socket::start(transport_events& events) {
   events_ = &events;
   post_read();
 }
 
-bool tcp_socket::attach(error_code& ec) {
+bool stream_socket::attach(error_code& ec) {
   if (accepted_ < 0) return true;
-  using boost::asio::ip::tcp;
-  socket_.assign(remote_.address().is_v6() ? tcp::v6() : tcp::v4(), accepted_, ec);
+  socket_.assign(protocol_of(remote_), accepted_, ec);
   if (ec) return false;
   accepted_ = -1;
   return true;
 }
 
-void tcp_socket::post_read() {
+void stream_socket::post_read() {
   if (std::exchange(read_posted_, true)) return;
   home_.after_turn([self = pointer(this)] {
     self->read_posted_ = false;
@@ -91,12 +95,12 @@ void tcp_socket::post_read() {
   });
 }
 
-void tcp_socket::resume_reading() {
+void stream_socket::resume_reading() {
   if (!std::exchange(paused_, false)) return;
   if (events_) post_read();
 }
 
-void tcp_socket::read_on() {
+void stream_socket::read_on() {
   if (!events_ || paused_ || reading_) return;
   error_code ec;
   if (held_) {
@@ -108,14 +112,14 @@ void tcp_socket::read_on() {
   }
 }
 
-void tcp_socket::read() {
+void stream_socket::read() {
   if (read_ended_) return;
   const std::span<char> space = events_->read_space();
   reading_ = true;
   socket_.async_read_some(boost::asio::buffer(space.data(), space.size()), read_handler{this});
 }
 
-void tcp_socket::on_read(const read_outcome& outcome) {
+void stream_socket::on_read(const read_outcome& outcome) {
   reading_ = false;
   if (!events_) return;
   if (paused_) {
@@ -130,14 +134,14 @@ void tcp_socket::on_read(const read_outcome& outcome) {
   if (events_ && !paused_ && !reading_) read();
 }
 
-void tcp_socket::report(const read_outcome& outcome) {
+void stream_socket::report(const read_outcome& outcome) {
   if (!outcome.ec) return events_->on_read(outcome.size);
   read_ended_ = true;
   if (outcome.ec == boost::asio::error::eof) return events_->on_read(0);
   if (!write_failed_) std::exchange(events_, nullptr)->on_broken(outcome.ec);
 }
 
-std::size_t tcp_socket::write_some(std::span<const iovec> pieces, error_code& ec) {
+std::size_t stream_socket::write_some(std::span<const iovec> pieces, error_code& ec) {
   ec = {};
   if (closed_) {
     ec = boost::asio::error::bad_descriptor;
@@ -161,17 +165,17 @@ std::size_t tcp_socket::write_some(std::span<const iovec> pieces, error_code& ec
   return taken;
 }
 
-void tcp_socket::await_writable() {
+void stream_socket::await_writable() {
   if (std::exchange(awaiting_writable_, true)) return;
   error_code ec;
   if (!attach(ec)) {
     home_.after_turn([self = pointer(this), ec] { self->on_writable(ec); });
     return;
   }
-  socket_.async_wait(stream_socket::wait_write, writable_handler{this});
+  socket_.async_wait(system_socket::wait_write, writable_handler{this});
 }
 
-void tcp_socket::on_writable(const error_code& ec) {
+void stream_socket::on_writable(const error_code& ec) {
   awaiting_writable_ = false;
   if (!events_) return;
   core::turn in_turn(home_);
@@ -179,11 +183,11 @@ void tcp_socket::on_writable(const error_code& ec) {
   if (!write_failed_) std::exchange(events_, nullptr)->on_broken(ec);
 }
 
-void tcp_socket::shutdown_send() noexcept {
+void stream_socket::shutdown_send() noexcept {
   if (!closed_) ::shutdown(descriptor(), SHUT_WR);
 }
 
-void tcp_socket::close(bool reset) noexcept {
+void stream_socket::close(bool reset) noexcept {
   events_ = nullptr;
   if (std::exchange(closed_, true)) return;
   if (reset) reset_on_close(descriptor());

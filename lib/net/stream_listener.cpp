@@ -1,8 +1,10 @@
-#include "net/tcp_listener.hpp"
+#include "net/stream_listener.hpp"
 
 #include "core/loop.hpp"
+#include "net/socket_address.hpp"
+#include "net/socket_file.hpp"
 #include "net/socket_options.hpp"
-#include "net/tcp_transport.hpp"
+#include "net/stream_transport.hpp"
 
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/ip/v6_only.hpp>
@@ -14,8 +16,7 @@
 namespace braid::net {
 namespace {
 
-using boost::asio::ip::tcp;
-using acceptor = boost::asio::basic_socket_acceptor<tcp, boost::asio::io_context::executor_type>;
+using acceptor = boost::asio::basic_socket_acceptor<stream_protocol, boost::asio::io_context::executor_type>;
 
 /// What accept() says of a connection that is gone already (see accept(2)), rather than of the listener.
 bool concerns_one_connection(int error) noexcept {
@@ -51,6 +52,7 @@ class accept_state : public boost::intrusive_ref_counter<accept_state, boost::th
   void close() noexcept {
     events_ = nullptr;
     retry_.cancel();
+    file_.remove();  // while it listens, so that nobody takes the file for an abandoned one
     error_code ignored;
     acceptor_.close(ignored);
   }
@@ -75,8 +77,10 @@ class accept_state : public boost::intrusive_ref_counter<accept_state, boost::th
       self->accept_all();
     });
   }
+  bool is_unix() const noexcept { return local_.type() == endpoint::kind::unix_path; }
+  void listen_tcp(error_code& ec);
   void accept_all();
-  void deliver(int accepted, const tcp::endpoint& from);
+  void deliver(int accepted, const stream_protocol::endpoint& from);
   void fail(const error_code& why) {
     home_.arm(retry_, home_.after(pause_without_resources));
     events_->on_accept_failed(why);
@@ -86,28 +90,35 @@ class accept_state : public boost::intrusive_ref_counter<accept_state, boost::th
   acceptor acceptor_;
   transport_options options_;
   endpoint local_;
+  socket_file file_;
   accept_events* events_ = nullptr;
   retry_timer retry_;
 };
 
 void accept_state::open(const endpoint& at, error_code& ec) {
-  const tcp::endpoint address = at.tcp();
-  if (acceptor_.open(address.protocol(), ec)) return;
-  if (acceptor_.set_option(acceptor::reuse_address(true), ec)) return;
-  if (address.protocol() == tcp::v6() && acceptor_.set_option(boost::asio::ip::v6_only(true), ec)) return;
+  local_ = at;
+  if (acceptor_.open(protocol_of(at), ec)) return;
   if (acceptor_.non_blocking(true, ec)) return;
-  if (acceptor_.bind(address, ec)) return;
+  if (is_unix()) return file_.listen(acceptor_.native_handle(), at, ec);
+  listen_tcp(ec);
+}
+
+void accept_state::listen_tcp(error_code& ec) {
+  if (acceptor_.set_option(acceptor::reuse_address(true), ec)) return;
+  if (local_.address().is_v6() && acceptor_.set_option(boost::asio::ip::v6_only(true), ec)) return;
+  if (acceptor_.bind(socket_address(local_), ec)) return;
   if (acceptor_.listen(acceptor::max_listen_connections, ec)) return;
-  local_ = local_endpoint(acceptor_.native_handle());
+  local_ = local_tcp_endpoint(acceptor_.native_handle());
 }
 
 void accept_state::accept_all() {
   for (int i = 0; i < most_at_once && events_; ++i) {
-    tcp::endpoint from;
+    stream_protocol::endpoint from;
     auto size = static_cast<socklen_t>(from.capacity());
     const int accepted =
         ::accept4(acceptor_.native_handle(), from.data(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (accepted >= 0) {
+      from.resize(size);
       deliver(accepted, from);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
@@ -118,16 +129,17 @@ void accept_state::accept_all() {
   if (events_) await();
 }
 
-void accept_state::deliver(int accepted, const tcp::endpoint& from) {
-  apply(options_, accepted);
+void accept_state::deliver(int accepted, const stream_protocol::endpoint& from) {
+  if (!is_unix()) apply_tcp(options_, accepted);
   core::loop& home = events_->next_loop();
-  events_->on_accepted(home, std::make_unique<tcp_transport>(new tcp_socket(home, accepted, endpoint(from))));
+  const endpoint remote = is_unix() ? local_ : tcp_endpoint(from);
+  events_->on_accepted(home, std::make_unique<stream_transport>(new stream_socket(home, accepted, remote)));
 }
 
-class tcp_listener final : public listener {
+class stream_listener final : public listener {
  public:
-  explicit tcp_listener(boost::intrusive_ptr<accept_state> state) noexcept : state_(std::move(state)) {}
-  ~tcp_listener() override { state_->close(); }
+  explicit stream_listener(boost::intrusive_ptr<accept_state> state) noexcept : state_(std::move(state)) {}
+  ~stream_listener() override { state_->close(); }
   const endpoint& local() const noexcept override { return state_->local(); }
   void start(accept_events& events) override { state_->start(events); }
 
@@ -137,13 +149,13 @@ class tcp_listener final : public listener {
 
 }  // namespace
 
-std::unique_ptr<listener> listen_tcp(core::loop& home, const endpoint& at, const transport_options& options,
-                                     error_code& ec) {
+std::unique_ptr<listener> listen_stream(core::loop& home, const endpoint& at,
+                                        const transport_options& options, error_code& ec) {
   boost::intrusive_ptr state(new accept_state(home, options));
   ec = {};
   state->open(at, ec);
   if (ec) return nullptr;
-  return std::make_unique<tcp_listener>(std::move(state));
+  return std::make_unique<stream_listener>(std::move(state));
 }
 
 }  // namespace braid::net
