@@ -16,6 +16,18 @@
 
 namespace braid {
 
+/// How many connections a channel's calls have, and who shares them.
+enum class connection_type {
+  /// One to each server for each loop. A call takes no lock and touches no other loop.
+  per_loop,
+  /// One to each server for the process, kept by one of its loops. Calls of the other loops stay on their
+  /// loops; their requests and answers are posted to and fro, those of a turn together. For servers that
+  /// must not have many connections; a call from another loop costs two changes of thread more.
+  single,
+  /// One for each call, closed after it. For servers that answer one call on a connection.
+  short_lived,
+};
+
 /// The settings of a channel.
 struct channel_options {
   /// How long a call may take, from its start to its completion: connecting, queueing and waiting included.
@@ -26,8 +38,11 @@ struct channel_options {
   /// own.
   std::chrono::nanoseconds connect_timeout = std::chrono::milliseconds(200);
 
-  /// Channels to the same address with the same settings share their connections, one for each loop. Channels
-  /// with different groups do not.
+  /// See braid::connection_type.
+  braid::connection_type connection_type = braid::connection_type::per_loop;
+
+  /// Channels to the same address with the same settings share their connections, except short-lived ones.
+  /// Channels with different groups do not.
   std::string connection_group{};
 
   /// A response whose body is larger fails its call with errc::bad_response, a request with
@@ -38,7 +53,7 @@ struct channel_options {
   /// errc::overcrowded. 0: no limit.
   std::size_t max_unsent_bytes = std::size_t{256} * 1024 * 1024;
 
-  /// Idle time before TCP keepalive probes; zero: off.
+  /// Idle time before TCP keepalive probes; zero: off. Of no meaning to unix sockets.
   std::chrono::seconds keepalive{30};
   /// How long sent bytes may stay unacknowledged before the connection is given up; zero: the system's
   /// default.
@@ -48,8 +63,12 @@ struct channel_options {
 /// A channel to one server.
 ///
 /// What it does: each loop keeps one connection to the server, made when a call needs it and within that
-/// call's deadline, and shared by all channels with the same address and settings. When it breaks, all its
-/// calls fail at once, and the next call connects again.
+/// call's deadline, and shared by all channels with the same address and settings; other arrangements are
+/// chosen by channel_options::connection_type. When a connection breaks, all its calls fail at once, and the
+/// next call connects again.
+///
+/// Cancellation: with connection_type::single, a `total` cancellation of a call whose loop does not have the
+/// connection works until the request is posted there, at the end of the turn that started the call.
 ///
 /// Errors of a call: a refused connection 111, no connection within connect_timeout 110, an unknown host name
 /// 112, a connection closed by the server 1014, a reset 104; see error.hpp.
@@ -58,8 +77,9 @@ class channel : public channel_base {
   explicit channel(const runtime& rt) noexcept;
   ~channel() override;
 
-  /// Names the server: "host:port", "1.2.3.4:port", "[v6]:port". Throws a system_error whose text names what
-  /// is wrong. Once, before the first call; a call before it fails with 22.
+  /// Names the server: "host:port", "1.2.3.4:port", "[v6]:port", "unix:path", "unix:@name". Throws a
+  /// system_error whose text names what is wrong. Once, before the first call; a call before it fails
+  /// with 22.
   void init(std::string_view address, channel_options options = {});
   void init(std::string_view address, channel_options options, error_code& ec);
 

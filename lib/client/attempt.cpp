@@ -2,43 +2,43 @@
 
 #include <braid/completion.hpp>
 
-#include "client/connection.hpp"
+#include "client/route.hpp"
 
 #include <new>
 
 namespace braid::client {
 
-attempt::attempt(call& of, connection& on) noexcept : owner_(of), connection_(on) {}
+attempt::attempt(call& of, route& by) noexcept : owner_(of), route_(by) {}
 
-void attempt::start(call& of, connection& on) noexcept {
-  auto* started = ::new (detail::pool_allocate(sizeof(attempt))) attempt(of, on);
+void attempt::start(call& of, route& by) noexcept {
+  auto* started = ::new (detail::pool_allocate(sizeof(attempt))) attempt(of, by);
   started->attach(of);
-  of.note_attempt(on.remote());
-  on.add_user();
-  on.take(*started);
+  of.note_attempt(by.remote());
+  by.add_user();
+  by.take(*started);
 }
 
 void attempt::finish(const outcome& result, std::string_view text) noexcept {
   call& of = owner_;
-  connection& on = connection_;
+  route& by = route_;
   leave();
   if (!result.succeeded() && of.deadline() != core::time_point::max() && of.home().now() >= of.deadline()) {
     of.settle(outcome::cancelled(cancel_cause::deadline), {});  // what fails at the deadline or later is late
   } else {
     of.settle(result, text);
   }
-  on.remove_user();
+  by.remove_user();
 }
 
-bool attempt::anything_sent() const noexcept { return sent_ && connection_.has_sent_from(position_); }
+bool attempt::anything_sent() const noexcept { return sent_ && route_.has_sent(*this); }
 
 void attempt::on_cancel(cancel_cause cause) noexcept {
   call& of = owner_;
-  connection& on = connection_;
-  on.forget(*this, cause);
+  route& by = route_;
+  by.forget(*this, cause);
   leave();
   of.settle_cancelled();
-  on.remove_user();
+  by.remove_user();
 }
 
 void attempt::leave() noexcept {

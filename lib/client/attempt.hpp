@@ -12,7 +12,7 @@
 
 namespace braid::client {
 
-class connection;
+class route;
 
 /// One sending of a call's request to one server: waits for the connection, is sent, gets its answer.
 class attempt final
@@ -20,7 +20,7 @@ class attempt final
       public boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
  public:
   /// Begins the attempt; it deletes itself when it settles `of`.
-  static void start(call& of, connection& on) noexcept;
+  static void start(call& of, route& by) noexcept;
 
   call& owner() const noexcept { return owner_; }
 
@@ -34,9 +34,10 @@ class attempt final
     sent_ = true;
     session_id_ = session_id;
   }
+  /// It never left this process.
+  void mark_unsent() noexcept { sent_ = false; }
 
-  // For the connection: where in its stream of bytes the request begins, once sent; what it holds while
-  // waiting.
+  // For its route: where in the stream of bytes the request begins, once sent; what it holds while waiting.
   std::uint64_t position() const noexcept { return position_; }
   void set_position(std::uint64_t position) noexcept { position_ = position; }
   std::size_t held_bytes() const noexcept { return held_bytes_; }
@@ -46,13 +47,13 @@ class attempt final
   bool anything_sent() const noexcept override;
 
  private:
-  attempt(call& of, connection& on) noexcept;
+  attempt(call& of, route& by) noexcept;
   ~attempt() override = default;
   void on_cancel(cancel_cause cause) noexcept override;
   void leave() noexcept;
 
   call& owner_;
-  connection& connection_;
+  route& route_;
   std::uint64_t session_id_ = 0;
   std::uint64_t position_ = 0;
   std::size_t held_bytes_ = 0;

@@ -1,6 +1,7 @@
 #include "client/baidu_std_session.hpp"
 
-#include "client/connection.hpp"
+#include "client/answer_sink.hpp"
+#include "client/connection_table.hpp"
 #include "wire/meta.hpp"
 
 #include <fmt/format.h>
@@ -163,10 +164,15 @@ void baidu_std_session::answered(const wire::inbound_frame& frame, core::time_po
     waiting->owner().cancel(cancel_cause::deadline);
     return;
   }
-  deliver(*waiting, frame);
+  if (answer_sink* const unread = waiting->owner().sink()) {
+    unread->take_answer(frame);
+    waiting->finish(outcome::success());
+    return;
+  }
+  deliver(*waiting, frame, max_body_size_);
 }
 
-void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& frame) {
+void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& frame, std::size_t) {
   call& of = waiting.owner();
   const wire::rpc_meta& meta = frame.meta;
   if (const std::int32_t code = meta.response.error_code.value_or(0); code != 0) {

@@ -28,11 +28,13 @@ class baidu_std_session final : public client_session {
   std::span<char> read_space() override { return reader_.prepare(); }
   session_failure on_read(std::size_t size) override;
 
+  /// Reads an answer into its call and finishes the attempt. Also for answers that came on another loop.
+  static void deliver(attempt& waiting, const wire::inbound_frame& frame, std::size_t max_body_size);
+
  private:
   void hear_first(const wire::rpc_meta& meta);
   void answered(const wire::inbound_frame& frame, core::time_point now);
   void refuse(attempt& started, std::size_t body_size, std::size_t meta_size) noexcept;
-  void deliver(attempt& waiting, const wire::inbound_frame& frame);
   void too_large(const wire::inbound_frame& frame);
 
   core::loop& home_;

@@ -54,6 +54,19 @@ bool call::serialise(std::string& why) {
   return true;
 }
 
+void call::carry(buffer payload, std::shared_ptr<metadata> carried, answer_sink& sink) noexcept {
+  payload_ = std::move(payload);
+  has_payload_ = true;
+  control_.request_metadata_ = std::move(carried);
+  sink_ = &sink;
+}
+
+// Not shared: counting references does not tell the user's thread when another has stopped reading.
+std::shared_ptr<metadata> call::copy_metadata() const {
+  const auto& given = control_.request_metadata_;
+  return given ? std::make_shared<metadata>(*given) : nullptr;
+}
+
 bool call::cancel_as_finished(cancel_cause cause) noexcept {
   if (cancelled()) return false;
   finished_by_sibling_ = cause == cancel_cause::success_limit;

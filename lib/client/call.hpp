@@ -16,6 +16,8 @@
 
 namespace braid::client {
 
+class answer_sink;
+
 /// Who is told of the end of a call: what the user started, or the group of a combo.
 class call_listener {
  public:
@@ -66,6 +68,13 @@ class call final : public cancel_node {
   void replace_request(const google::protobuf::Message& copy) noexcept { request_ = &copy; }
   /// Takes the payload of another call, which sends the same message and outlives this one.
   void share_payload(call& source) noexcept { payload_source_ = &source; }
+
+  /// Makes this stand for a call of another loop: it sends these bytes and metadata, and leaves its answer
+  /// unread to `sink`.
+  void carry(buffer payload, std::shared_ptr<metadata> carried, answer_sink& sink) noexcept;
+  answer_sink* sink() const noexcept { return sink_; }
+  /// The metadata of the request, for another loop; null: there is none.
+  std::shared_ptr<metadata> copy_metadata() const;
 
   /// The request's bytes, made once. False: it cannot be serialised; `why` says what is wrong.
   bool serialise(std::string& why);
@@ -139,6 +148,7 @@ class call final : public cancel_node {
   overdue_hook overdue_{*this};
   call_runner* runner_ = nullptr;
   call* payload_source_ = nullptr;
+  answer_sink* sink_ = nullptr;
   buffer payload_;
   bool has_payload_ = false;
   bool settled_ = false;

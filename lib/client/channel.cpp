@@ -2,7 +2,7 @@
 
 #include "client/attempt.hpp"
 #include "client/call_target.hpp"
-#include "client/connection.hpp"
+#include "client/connection_table.hpp"
 #include "core/runtime_core.hpp"
 
 #include <boost/asio/error.hpp>
@@ -29,17 +29,33 @@ class no_server final : public call_target {
   bool usable() const noexcept override { return false; }
 };
 
-/// The server behind a channel: for each loop, the connection to it.
+/// The server behind a channel, with a connection for each call.
+class short_lived_server final : public call_target {
+ public:
+  short_lived_server(std::shared_ptr<core::runtime_core> runtime, const endpoint& server,
+                     const channel_options& options)
+      : call_target(std::move(runtime), options.timeout), settings_(server, options) {}
+
+  void start(call& started, const std::shared_ptr<call_target>&) noexcept override {
+    attempt::start(started, started.home().service<connection_table>().make_short_lived(settings_));
+  }
+  bool serialises_at_start() const noexcept override { return true; }
+
+ private:
+  const connection_settings settings_;
+};
+
+/// The server behind a channel: for each loop, the way to it.
 class single_server final : public call_target {
  public:
   single_server(std::shared_ptr<core::runtime_core> runtime, const endpoint& server,
                 const channel_options& options)
       : call_target(std::move(runtime), options.timeout),
         settings_(server, options),
-        connections_(this->runtime().loop_count()) {}
+        routes_(this->runtime().loop_count()) {}
 
   ~single_server() override {
-    for (connection* each : connections_) {
+    for (route* each : routes_) {
       if (!each) continue;
       core::loop& home = each->home();
       if (home.is_current()) {
@@ -51,7 +67,7 @@ class single_server final : public call_target {
   }
 
   void start(call& started, const std::shared_ptr<call_target>&) noexcept override {
-    connection*& mine = connections_[started.home().index()];
+    route*& mine = routes_[started.home().index()];
     if (!mine) {
       mine = &started.home().service<connection_table>().find(settings_);
       mine->add_user();
@@ -62,13 +78,17 @@ class single_server final : public call_target {
 
  private:
   const connection_settings settings_;
-  std::vector<connection*> connections_;  // by the loop's index, each touched by its loop only
+  std::vector<route*> routes_;  // by the loop's index, each touched by its loop only
 };
 
 error_code check(const channel_options& options, std::string& why) {
   constexpr std::size_t largest = 0x7fffffff;
   if (options.max_body_size == 0 || options.max_body_size > largest) {
     why = fmt::format("max_body_size {} is not between 1 and {}", options.max_body_size, largest);
+  } else if (options.connection_type > connection_type::short_lived ||
+             options.connection_type < connection_type::per_loop) {
+    why = fmt::format("connection_type {} is none of per_loop, single, short_lived",
+                      static_cast<int>(options.connection_type));
   } else if (options.keepalive.count() < 0) {
     why = "keepalive is negative";
   } else if (options.tcp_user_timeout.count() < 0) {
@@ -79,6 +99,13 @@ error_code check(const channel_options& options, std::string& why) {
   return {EINVAL, boost::system::system_category()};
 }
 
+std::shared_ptr<call_target> make_target(std::shared_ptr<core::runtime_core> runtime, const endpoint& server,
+                                         const channel_options& options) {
+  if (options.connection_type == connection_type::short_lived)
+    return std::make_shared<short_lived_server>(std::move(runtime), server, options);
+  return std::make_shared<single_server>(std::move(runtime), server, options);
+}
+
 error_code parse_server(std::string_view address, endpoint& server, std::string& why) {
   auto parsed = endpoint::parse(address, why);
   if (!parsed) return parsed.error();
@@ -87,9 +114,7 @@ error_code parse_server(std::string_view address, endpoint& server, std::string&
     why = "port 0 cannot be connected to";
     return {EINVAL, boost::system::system_category()};
   }
-  if (server.type() != endpoint::kind::unix_path) return {};
-  why = "unix sockets are not supported";
-  return {EOPNOTSUPP, boost::system::system_category()};
+  return {};
 }
 
 }  // namespace
@@ -117,7 +142,7 @@ void channel::init(std::string_view address, const channel_options& options, err
   endpoint server;
   ec = client::parse_server(address, server, why);
   if (!ec) ec = client::check(options, why);
-  if (!ec) replace_target(std::make_shared<client::single_server>(runtime_, server, options));
+  if (!ec) replace_target(client::make_target(runtime_, server, options));
 }
 
 }  // namespace braid

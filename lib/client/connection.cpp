@@ -1,6 +1,7 @@
 #include "client/connection.hpp"
 
 #include "client/baidu_std_session.hpp"
+#include "client/connection_table.hpp"
 #include "net/loop_network.hpp"
 
 #include <boost/asio/error.hpp>
@@ -20,6 +21,11 @@ error_code errno_code(int value) { return {value, boost::system::system_category
 // A code that calls may have: errnos that the wire has no number for become 1009.
 error_code call_code(const error_code& why) { return from_wire(to_wire(why)); }
 
+// The same for a failed connect: where a unix socket is not there at all, nobody listens.
+error_code connect_code(const error_code& why) {
+  return call_code(why == errno_code(ENOENT) ? errno_code(ECONNREFUSED) : why);
+}
+
 // What happened, with the errno where the code does not tell it.
 std::string describe(const error_code& why) {
   if (call_code(why) == why || why.category() != boost::system::system_category()) return why.message();
@@ -29,11 +35,7 @@ std::string describe(const error_code& why) {
 }  // namespace
 
 connection::connection(core::loop& home, connection_table& table, const connection_settings& settings)
-    : home_(home),
-      table_(table),
-      settings_(settings),
-      remote_(settings.server),
-      queue_(settings.max_unsent_bytes) {}
+    : route(home, settings), table_(table), queue_(settings.max_unsent_bytes) {}
 
 connection::~connection() = default;
 
@@ -94,11 +96,10 @@ void connection::send(attempt& started) noexcept {
 void connection::connect() noexcept {
   last_failure_ = {};
   if (settings_.connect_timeout.count() >= 0) home_.arm(timer_, home_.after(settings_.connect_timeout));
-  if (settings_.server.is_literal()) {
-    addresses_.assign(1, settings_.server.tcp());
-    connect_next();
-  } else {
+  if (settings_.server.type() == endpoint::kind::host_name) {
     resolve();
+  } else {
+    connect_to(settings_.server);
   }
 }
 
@@ -119,9 +120,13 @@ void connection::resolve() noexcept {
 }
 
 void connection::connect_next() noexcept {
-  state_ = state::connecting;
   const endpoint to(addresses_.back());
   addresses_.pop_back();
+  connect_to(to);
+}
+
+void connection::connect_to(const endpoint& to) noexcept {
+  state_ = state::connecting;
   remote_ = to;
   const net::transport_options options{.keepalive = settings_.keepalive,
                                        .user_timeout = settings_.tcp_user_timeout};
@@ -134,7 +139,7 @@ void connection::on_connect_failed(const error_code& why) {
     connect_next();
     return;
   }
-  connect_failed(call_code(why),
+  connect_failed(connect_code(why),
                  fmt::format("connecting to {} failed: {}", remote_.to_string(), describe(why)));
 }
 
@@ -231,34 +236,15 @@ void connection::broken(const error_code& why, std::string_view text) noexcept {
   remove_user();
 }
 
-void connection::close(const error_code& why, std::string_view text) noexcept { connect_failed(why, text); }
+void connection::shut_down() noexcept {
+  connect_failed(boost::asio::error::operation_aborted, "the runtime stops");
+}
 
 void connection::unused() noexcept {
-  ++users_;
   flush();  // the cancel of the last call may be in there
-  --users_;
   unschedule();
   if (transport_) transport_->close();
   table_.erase(*this);
-}
-
-connection& connection_table::find(const connection_settings& settings) {
-  auto& slot = connections_[settings];
-  if (!slot) slot = std::make_unique<connection>(home_, *this, settings);
-  return *slot;
-}
-
-void connection_table::erase(connection& unused) noexcept {
-  const auto found = connections_.find(unused.settings());
-  unused_.push_back(std::move(found->second));
-  connections_.erase(found);
-  home_.at_turn_end(*this);
-}
-
-void connection_table::shutdown() noexcept {
-  for (auto& [settings, each] : connections_) {
-    each->close(boost::asio::error::operation_aborted, "the runtime stops");
-  }
 }
 
 }  // namespace braid::client

@@ -11,6 +11,7 @@ namespace braid::client {
 /// What makes two channels share a connection.
 struct connection_settings {
   endpoint server;
+  connection_type type;
   std::chrono::nanoseconds connect_timeout;
   std::string group;
   std::size_t max_body_size;
@@ -20,6 +21,7 @@ struct connection_settings {
 
   connection_settings(const endpoint& to, const channel_options& options)
       : server(to),
+        type(options.connection_type),
         connect_timeout(options.connect_timeout),
         group(options.connection_group),
         max_body_size(options.max_body_size),

@@ -67,6 +67,22 @@ buffer inbound_frame::take(std::string_view bytes) const {
   return buffer{detail::block_ref::share(storage_), bytes.data(), bytes.size()};
 }
 
+buffer inbound_frame::take_whole() const {
+  return take({payload.data() - header.meta_size - header_size, header_size + header.body_size});
+}
+
+bool read_whole(const buffer& frame, inbound_frame& into) {
+  if (frame.piece_count() != 1 || frame.size() < header_size) return false;
+  const char* const at = frame.piece(0).data();
+  into.header = {load(at + 4), load(at + 8)};
+  if (frame.size() != header_size + std::size_t{into.header.body_size}) return false;
+  if (into.header.meta_size > into.header.body_size) return false;
+  if (!decode_meta({at + header_size, into.header.meta_size}, into.meta)) return false;
+  into.storage_ = frame.owned_piece(0).owner.get();
+  split_attachment(into, frame.piece(0).substr(header_size + into.header.meta_size));
+  return true;
+}
+
 std::span<char> frame_reader::prepare() {
   make_room();
   prepared_ = block_.capacity() - end_;

@@ -62,14 +62,21 @@ class inbound_frame {
   /// The attachment, likewise.
   buffer take_attachment() const { return take(attachment); }
 
+  /// The whole frame, header and meta included, likewise; not of an oversized one. See read_whole().
+  buffer take_whole() const;
+
   static constexpr std::size_t copy_limit = 1024;
 
  private:
   friend class frame_reader;
+  friend bool read_whole(const buffer& frame, inbound_frame& into);
   buffer take(std::string_view bytes) const;
 
   detail::block* storage_ = nullptr;
 };
+
+/// Reads again what take_whole() gave; the views are valid as long as `frame`. False: it is no such frame.
+bool read_whole(const buffer& frame, inbound_frame& into);
 
 /// Cuts a byte stream into frames, incrementally and in place; does no I/O.
 ///

@@ -9,7 +9,7 @@
 #include <braid/spawn.hpp>
 #include <braid/testing/simulation.hpp>
 
-#include "client/connection.hpp"
+#include "client/connection_table.hpp"
 #include "core/loop.hpp"
 #include "core/runtime_core.hpp"
 #include "net/transport.hpp"

@@ -1056,7 +1056,7 @@ TEST_CASE("call: bad addresses and options are named by init", "[call]") {
   CHECK(has(why("10.0.0.1"), "port"));
   CHECK(has(why("10.0.0.1:0"), "port 0"));
   CHECK(has(why("10.0.0.1:70000"), "port"));
-  CHECK(has(why("unix:/run/x"), "unix"));
+  CHECK(has(why("unix:"), "the path of the unix socket is empty"));
   for (const char* bad : {"", ":80", "[::1:80", "256.1.1.1:80", "a b:80", "list://10.0.0.1:80"})
     CHECK_FALSE(has(why(bad), "nothing thrown"));
   CHECK(has(why(address, {.max_body_size = 0}), "max_body_size"));
