@@ -5,13 +5,57 @@
 
 #include <braid/config.hpp>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 namespace braid {
 
-namespace detail {
-class cancel_handle;
+namespace client {
+class root_call;
 }
+
+namespace detail {
+
+class cancel_handle;
+
+/// What a controller knows of its call for those who want to cancel it: nothing, until somebody asks.
+///
+/// How: the call's loop goes on without a lock as long as nobody has asked for a name. Who asks pins the
+/// running call, so that it can't end while it is given its name; a call that ends meanwhile waits.
+///
+/// Thread safety: handle() from any thread; the rest by the call, one at a time.
+class call_name {
+ public:
+  /// The name of the running call, or of the one that starts next; when a call has ended, still that one's.
+  std::shared_ptr<cancel_handle> handle();
+
+  /// A call is about to start. The name of an earlier one is not its own.
+  void renew() noexcept;
+  /// The call has begun on its loop; returns what it is to bind, if somebody has asked already.
+  std::shared_ptr<cancel_handle> begin(client::root_call& running) noexcept;
+  /// The call has ended, or will never begin; returns what it is to release.
+  std::shared_ptr<cancel_handle> end() noexcept;
+  /// As new.
+  void reset() noexcept;
+
+ private:
+  static constexpr std::uintptr_t idle = 0;
+  static constexpr std::uintptr_t pinned = 1;  // added to the address of the running call
+  static constexpr std::uintptr_t over = 2;
+
+  void forget() noexcept;
+
+  std::atomic<std::uintptr_t> state_{idle};  // idle, over or the running call
+  std::atomic<bool> named_{false};           // whether there is a handle
+  std::mutex mutex_;                         // guards what is below
+  std::shared_ptr<cancel_handle> handle_;
+  bool bound_ = false;  // to the running call
+};
+
+}  // namespace detail
 
 /// Names a call so that any thread may cancel it. It may outlive the call and its controller.
 ///

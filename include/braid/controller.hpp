@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -151,10 +150,7 @@ class controller final : public controller_base {
   endpoint remote_side_;
   std::chrono::nanoseconds latency_{0};
   int attempts_ = 0;
-  std::mutex cancel_mutex_;  // guards what is below, up to ended_
-  std::shared_ptr<detail::cancel_handle> cancel_;
-  client::root_call* running_ = nullptr;  // on its loop
-  bool ended_ = false;  // a call has, and neither Reset() nor another start was called since
+  detail::call_name name_;
   std::unique_ptr<client::sub_calls> subs_;
 };
 

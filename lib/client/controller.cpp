@@ -1,8 +1,6 @@
 #include <braid/controller.hpp>
 
-#include "client/root_call.hpp"
 #include "client/sub_calls.hpp"
-#include "core/cancel_handle.hpp"
 
 namespace braid {
 namespace {
@@ -51,19 +49,7 @@ void controller_base::clear() {
 controller::controller() = default;
 controller::~controller() = default;
 
-void call_id::cancel() const noexcept {
-  if (handle_) detail::request_cancel(handle_);
-}
-
-call_id controller::call_id() {
-  const std::lock_guard lock(cancel_mutex_);
-  if (!cancel_) {
-    cancel_ = detail::make_cancel_handle();
-    if (running_) running_->bind_id(cancel_);
-    if (ended_) cancel_->release();
-  }
-  return braid::call_id(cancel_);
-}
+call_id controller::call_id() { return braid::call_id(name_.handle()); }
 
 std::size_t controller::sub_count() const noexcept { return subs_ ? subs_->size() : 0; }
 
@@ -79,9 +65,7 @@ void controller::Reset() {
   detached_ = false;
   request_outlives_call_ = false;
   clear_results();
-  const std::lock_guard lock(cancel_mutex_);
-  cancel_.reset();
-  ended_ = false;
+  name_.reset();
 }
 
 void controller::clear_results() noexcept {

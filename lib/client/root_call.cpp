@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <new>
 
 namespace braid::client {
@@ -19,14 +18,7 @@ root_call::root_call(core::loop& home, const call_request& wanted,
       started_(home.now()),
       slot_handle_(std::move(cancel)) {
   control_.clear_results();
-  if (!own_control_) take_id();
-}
-
-// The name of an earlier call does not name this one.
-void root_call::take_id() noexcept {
-  const std::lock_guard lock(control_.cancel_mutex_);
-  if (control_.cancel_ && control_.cancel_->ended()) control_.cancel_.reset();
-  control_.ended_ = false;
+  if (!own_control_) control_.name_.renew();
 }
 
 root_call::~root_call() = default;
@@ -59,29 +51,21 @@ void root_call::begin(const std::shared_ptr<call_target>& target, core::time_poi
 
 // Each of these may end the call at once.
 void root_call::bind_names() noexcept {
-  if (!own_control_) {
-    const std::lock_guard lock(control_.cancel_mutex_);
-    id_handle_ = control_.cancel_;
-    control_.running_ = this;
-  }
+  std::shared_ptr<detail::cancel_handle> named;
+  if (!own_control_) named = control_.name_.begin(*this);
   if (slot_handle_) slot_handle_->bind(call_, home(), detail::total_cancel::while_unsent);
-  if (id_handle_ && !call_.settled()) id_handle_->bind(call_, home(), detail::total_cancel::while_unsent);
+  if (named && !call_.settled()) bind_name(*named);
 }
 
-void root_call::bind_id(const std::shared_ptr<detail::cancel_handle>& handle) noexcept {
-  id_handle_ = handle;
-  handle->bind(call_, home(), detail::total_cancel::while_unsent);
+void root_call::bind_name(detail::cancel_handle& name) noexcept {
+  name.bind(call_, home(), detail::total_cancel::while_unsent);
 }
 
 void root_call::end_names() noexcept {
   if (!own_control_) {
-    const std::lock_guard lock(control_.cancel_mutex_);
-    control_.running_ = nullptr;
-    control_.ended_ = true;
-    id_handle_ = control_.cancel_;
+    if (const auto named = control_.name_.end()) named->release();
   }
   if (slot_handle_) slot_handle_->release();
-  if (id_handle_) id_handle_->release();
 }
 
 void root_call::on_settled(call&) noexcept {

@@ -44,8 +44,9 @@ class root_call : public call_listener, private core::live_node {
   /// Keeps a copy of the request, since the caller's will be gone when the call starts.
   void copy_request();
   bool serialise(std::string& why) { return call_.serialise(why); }
-  /// The controller has got a name for the running call; on any thread, under the controller's lock.
-  void bind_id(const std::shared_ptr<detail::cancel_handle>& handle) noexcept;
+  /// Requests to cancel that `name` gets reach the call. On its loop, or on a thread that keeps it from
+  /// ending and before anybody else has the name.
+  void bind_name(detail::cancel_handle& name) noexcept;
 
   controller& control() noexcept { return control_; }
   const error_code& error() const noexcept { return control_.error(); }
@@ -66,7 +67,6 @@ class root_call : public call_listener, private core::live_node {
   void begin(const std::shared_ptr<call_target>& target, core::time_point latest,
              core::time_point now) noexcept;
   void bind_names() noexcept;
-  void take_id() noexcept;
 
   std::optional<controller> own_control_;
   controller& control_;
@@ -74,7 +74,6 @@ class root_call : public call_listener, private core::live_node {
   const core::time_point started_;  // the time of connecting and of queueing counts, also that of a busy loop
   std::unique_ptr<google::protobuf::Message> request_copy_;
   std::shared_ptr<detail::cancel_handle> slot_handle_;
-  std::shared_ptr<detail::cancel_handle> id_handle_;
 };
 
 /// A root call that tells a completion handler. It deletes itself.

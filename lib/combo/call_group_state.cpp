@@ -92,6 +92,8 @@ void call_group_state::launch(std::size_t index, const std::shared_ptr<client::c
 
 void call_group_state::settled(member& ended) noexcept {
   const client::call& sub = *ended.call;
+  // For `total`, which may not undo what was sent, also when that sub call has ended.
+  if (parent_.of() && sub.anything_sent()) parent_.of()->note_sent();
   ended.finished.emplace(finished_sub_call{ended.index, sub.result(), sub.control(), sub.response()});
   ended_.push_back(ended.index);
   --running_;

@@ -123,6 +123,43 @@ TEST_CASE_METHOD(fixture, "call cancel: cancels that race with the answer leave 
   CHECK(cancelled + answered == 300);
 }
 
+TEST_CASE_METHOD(fixture, "call cancel: names asked for while calls start and end are of one call each",
+                 "[call]") {
+  controller control;
+  EchoResponse response;
+  std::atomic<bool> stop{false};
+  std::vector<braid::call_id> names;
+  std::thread asking([&] {
+    while (!stop)
+      if (names.size() < 100'000) names.push_back(control.call_id());
+  });
+  error_code ec;
+  int failed = 0;
+  for (int i = 0; i < 500; ++i) {
+    channel.call(echo(), control, request(), response, ec);
+    if (ec) ++failed;
+  }
+  stop = true;
+  asking.join();
+  CHECK(failed == 0);
+  control.Reset();
+  for (const auto& old : names) old.cancel();
+  channel.call(echo(), control, request(), response, ec);
+  CHECK_FALSE(ec);
+
+  // Whoever asks while a call runs can end it.
+  for (int i = 0; i < 50; ++i) {
+    std::thread cancelling([&] {
+      for (int spins = 0; spins < i * 20; ++spins) std::this_thread::yield();
+      control.call_id().cancel();
+    });
+    channel.call(echo(), control, request("x", for_ever), response, ec);
+    cancelling.join();
+    CHECK(ec == aborted);
+    control.Reset();
+  }
+}
+
 TEST_CASE_METHOD(fixture,
                  "call cancel: a runtime's end completes its calls with 125 first, from any executor",
                  "[call]") {
