@@ -227,11 +227,13 @@ void connection::broken(const error_code& why, std::string_view text) noexcept {
   state_ = state::idle;
   if (transport_) transport_->close();
   transport_.reset();
-  queue_.clear();
-  unschedule();
   add_user();
   // What fails here may start calls that connect anew only later, from the ready queue: the lists are final.
-  if (const auto session = std::move(session_)) session->fail(why, text);
+  // One that ends may cancel others of the same session, which is therefore there until all have.
+  if (session_) session_->fail(why, text);
+  session_.reset();
+  queue_.clear();
+  unschedule();
   while (!waiting_.empty()) take_waiting().finish(outcome::local_failure(why), text);
   remove_user();
 }

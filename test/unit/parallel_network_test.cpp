@@ -46,7 +46,7 @@ struct two_servers {
   simulation sim{1};
   bool answers = true;
   scripted_server answering{sim, [this](const seen_request& seen) {
-                              if (answers) answering.send(answer(seen.id, echoed()));
+                              if (answers) answering.send(answer(seen.id, echoed()), seen.connection);
                             }};
   scripted_server silent{sim, nullptr, second_address};
   client_node client{sim};
@@ -78,6 +78,30 @@ TEST_CASE("parallel: a reply after the deadline's instant ends the whole call be
     CHECK(call.control.sub(i)->error() == errc::timed_out);
     CHECK(call.control.sub(i)->result().cause == cancel_cause::deadline);
   }
+}
+
+TEST_CASE("parallel: a connection that breaks at or after the deadline ends all its sub calls with 1008",
+          "[parallel]") {
+  const auto breaks_after = GENERATE(10400us, 10600us);
+  const bool reset = GENERATE(false, true);
+  two_servers w({});
+  REQUIRE_FALSE(w.client.round());
+  w.answers = false;
+  braid::parallel_channel same(*w.client.process);
+  for (int i = 0; i < 4; ++i) same.add_channel(&w.client.channel);
+  w.sim.run_for(1ms - w.sim.elapsed() % 1ms);
+  started_call call;
+  call.control.set_timeout(10400us);
+  w.client.on_loop(
+      [&] { same.async_call(echo(), call.control, call.message, call.response, w.client.completion(call)); });
+  w.sim.run_for(breaks_after);
+  REQUIRE_FALSE(call.done());
+  w.answering.close(reset);
+  w.client.finish(call);
+  CHECK(call.ec == errc::timed_out);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(call.control.sub(i)->error() == errc::timed_out);
+  w.answers = true;
+  CHECK_FALSE(w.client.round());
 }
 
 TEST_CASE("parallel: total cancels while nothing was sent, and not when a sub call that has ended was",
