@@ -48,8 +48,7 @@ void connection::take_requests(std::size_t arrived) noexcept {
   if (closed_) return;
   load_->set_arriving(session_.bytes_buffered());
   if (!good) {
-    part_.home().log().log(log_level::warning, "a client broke the protocol",
-                           {{"peer", remote().to_string()}, {"why", session_.what_broke()}});
+    part_.log_broken(remote(), session_.what_broke());
     close_after_flush();
     return;
   }

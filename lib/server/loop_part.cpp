@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace braid::server_side {
 namespace {
@@ -72,6 +73,19 @@ void loop_part::recycle(const method_entry& method, message_pair messages,
 
 void loop_part::log_unanswered(const running_call& call) noexcept {
   home_.log().log(log_level::warning, fmt::format("{} returned and has not run done", call.describe()), {});
+}
+
+void loop_part::log_broken(const endpoint& peer, std::string_view why) noexcept {
+  const core::time_point now = home_.now();
+  if (now < next_broken_line_) {
+    ++broken_unlogged_;
+    return;
+  }
+  next_broken_line_ = now + std::chrono::seconds(1);
+  home_.log().log(log_level::warning, "a client broke the protocol",
+                  {{"peer", peer.to_string()},
+                   {"why", why},
+                   {"not logged before", std::to_string(std::exchange(broken_unlogged_, 0))}});
 }
 
 void loop_part::call_over() noexcept {

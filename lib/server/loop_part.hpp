@@ -49,6 +49,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   /// A call has been destroyed.
   void call_over() noexcept;
   void log_unanswered(const running_call& call) noexcept;
+  /// At most once a second: a peer must not be able to fill a disk.
+  void log_broken(const endpoint& peer, std::string_view why) noexcept;
   /// Held while a call is destroyed without the loop, which has ended.
   std::mutex& after_the_end() noexcept { return after_the_end_; }
 
@@ -88,6 +90,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   std::vector<std::unique_ptr<connection>> closed_;
   boost::intrusive::list<running_call, boost::intrusive::constant_time_size<false>> calls_;
   std::vector<std::vector<message_pair>> messages_;  // by the method's index
+  core::time_point next_broken_line_ = core::time_point::min();
+  std::size_t broken_unlogged_ = 0;
 
   bool stopping_ = false;
   bool killing_ = false;                                 // running calls were cancelled

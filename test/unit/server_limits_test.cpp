@@ -504,3 +504,13 @@ TEST_CASE("server: a large request leaves no memory behind with the messages tha
   CHECK(client.answers().back().message() == "small");
   CHECK(test_memory::live() < before + 3'000'000);
 }
+
+TEST_CASE("server: clients that break the protocol fill no log") {
+  world w;
+  w.start();
+  for (int i = 0; i < 100; ++i) w.connect().send("GET / HTTP/1.1");
+  CHECK(w.log.count("a client broke the protocol") == 1);
+  w.sim.run_for(1s);
+  for (int i = 0; i < 100; ++i) w.connect().send("GET / HTTP/1.1");
+  CHECK(w.log.count("a client broke the protocol") == 2);
+}
