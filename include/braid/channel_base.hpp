@@ -41,7 +41,9 @@ class call_target;
 /// loop; the handler is called on its associated executor, by default that loop.
 ///
 /// Cancellation: the token's slot, the controller's call_id, the coroutine's own cancellation: `terminal` and
-/// `partial` always. The call ends with 125.
+/// `partial` always, `total` only while no byte of the request, or of any sub call's, was handed to a
+/// transport. The call ends with 125. A signal is emitted on the executor on which the handler is called; the
+/// call_id may be used on any thread.
 ///
 /// Object lifetimes: the channel may be destroyed right after an asynchronous start. The request is free once
 /// the initiating function has returned. Response and controller must live until the completion.

@@ -74,18 +74,19 @@ enum class cancel_extent : bool {
 void request_cancel(const std::shared_ptr<cancel_handle>& handle,
                     cancel_extent extent = cancel_extent::whatever_was_done) noexcept;
 
-/// Lets `slot` cancel what `handle` names. The slot is emitted on a thread of the caller's; the handle
-/// carries it over.
+/// Lets `slot` cancel what `handle` names. The slot is emitted on the executor that the completion handler is
+/// called on, as Asio wants it; the handle carries it over to the call's loop.
 template <typename Slot>
 std::shared_ptr<cancel_handle> connect_slot(Slot slot) {
   if (!slot.is_connected()) return nullptr;
   auto handle = make_cancel_handle();
   slot.assign([handle](boost::asio::cancellation_type type) {
     using boost::asio::cancellation_type;
+    const auto kept = handle;  // should the emission end the call and clear the slot
     if (type == cancellation_type::none) return;
     const bool strong =
         (type & (cancellation_type::terminal | cancellation_type::partial)) != cancellation_type::none;
-    request_cancel(handle, strong ? cancel_extent::whatever_was_done : cancel_extent::only_if_unsent);
+    request_cancel(kept, strong ? cancel_extent::whatever_was_done : cancel_extent::only_if_unsent);
   });
   return handle;
 }

@@ -24,6 +24,9 @@ class call_target {
   /// Whether a start serialises the request at once, so that the message is free afterwards.
   virtual bool serialises_at_start() const noexcept { return false; }
 
+  /// Whether a call here may become a call there.
+  virtual bool reaches(const call_target& there) const noexcept { return this == &there; }
+
   virtual bool usable() const noexcept { return true; }
   virtual int capacity() const noexcept { return 1; }
 

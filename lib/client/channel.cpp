@@ -139,6 +139,11 @@ void channel::init(std::string_view address, channel_options options) {
 
 void channel::init(std::string_view address, const channel_options& options, error_code& ec,
                    std::string& why) {
+  if (dynamic_cast<const client::no_server*>(target().get()) == nullptr) {
+    ec = {EINVAL, boost::system::system_category()};
+    why = "the channel was initialised before";
+    return;
+  }
   endpoint server;
   ec = client::parse_server(address, server, why);
   if (!ec) ec = client::check(options, why);

@@ -90,6 +90,11 @@ class closure_completion final : public detail::erased_completion<error_code> {
   google::protobuf::Closure* done_;
 };
 
+// Empty when no server was asked.
+std::string peer_of(const controller& control) {
+  return control.attempts() != 0 ? control.remote_side().to_string() : std::string();
+}
+
 /// What the thread that starts a call brings along: the deadline of the coroutine that it runs, on whatever
 /// loop.
 core::time_point callers_deadline(const controller* control) noexcept {
@@ -170,7 +175,7 @@ void channel_base::await_call(controller* control, const google::protobuf::Metho
   if (yield.error_target()) {
     *yield.error_target() = used.error();
   } else if (used.error()) {
-    throw call_error(used.error(), used.ErrorText(), used.remote_side().to_string(), used.attempts());
+    throw call_error(used.error(), used.ErrorText(), client::peer_of(used), used.attempts());
   }
 }
 
@@ -199,7 +204,7 @@ void channel_base::call(const google::protobuf::MethodDescriptor& method, contro
                         const google::protobuf::Message& request, google::protobuf::Message& response) {
   error_code ec;
   call(method, control, request, response, ec);
-  if (ec) throw call_error(ec, control.ErrorText(), control.remote_side().to_string(), control.attempts());
+  if (ec) throw call_error(ec, control.ErrorText(), client::peer_of(control), control.attempts());
 }
 
 void channel_base::call(const google::protobuf::MethodDescriptor& method,

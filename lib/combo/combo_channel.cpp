@@ -52,7 +52,7 @@ std::chrono::steady_clock::time_point combo_call::deadline() const noexcept { re
 
 void combo_call::succeed(bool partial) { run_.set_result(outcome::success(partial), {}); }
 void combo_call::fail(const error_code& code, std::string_view text) {
-  run_.set_result(outcome::local_failure(code), text);
+  run_.set_result(outcome::local_failure(code ? code : make_error_code(errc::internal)), text);
 }
 void combo_call::finish(const outcome& result, std::string_view text) { run_.set_result(result, text); }
 

@@ -21,7 +21,8 @@ combo_run::combo_run(client::call& of, keep_request keep)
       method_(of.method()),
       request_(&of.request()),
       response_(of.response().New()),
-      deadline_(of.deadline()) {
+      deadline_(of.deadline()),
+      kind_(keep) {
   if (keep == keep_request::always || !of.request_lives()) {
     request_copy_.reset(request_->New());
     request_copy_->CopyFrom(*request_);
@@ -101,7 +102,14 @@ void combo_run::failed(detail::failure why) noexcept {
   set_result(outcome::local_failure(errc::internal), fmt::format("{} failed", describe()));
 }
 
+// What a user's function brings after the deadline's instant is late, though its loop was too busy to say so.
+// Our own ends by then and may only be merging.
+bool combo_run::is_late() const noexcept {
+  return kind_ == keep_request::always && !cancelled() && home_.now() >= deadline_;
+}
+
 void combo_run::ended(const detail::loop_executor&) noexcept {
+  if (is_late()) set_result(outcome::cancelled(cancel_cause::deadline), {});
   if (!has_result_ && cancelled()) set_result(outcome::cancelled(cause()), {});
   if (!has_result_) {
     set_result(outcome::local_failure(errc::internal),

@@ -80,6 +80,7 @@ class combo_run final : public cancel_node, private client::call_runner, private
   void join(yield_context yield);
   void settle() noexcept;
   bool ended_by_other_than_deadline() const noexcept;
+  bool is_late() const noexcept;
 
   core::loop& home_;
   client::call* call_;
@@ -88,6 +89,7 @@ class combo_run final : public cancel_node, private client::call_runner, private
   std::unique_ptr<google::protobuf::Message> request_copy_;
   std::unique_ptr<google::protobuf::Message> response_;
   core::time_point deadline_;
+  keep_request kind_;
   controller no_control_;
   std::unique_ptr<combo_function> function_;
   std::vector<std::unique_ptr<client::sub_calls>> subs_;  // the last is shown

@@ -186,6 +186,12 @@ void parallel_target::start(client::call& started, const std::shared_ptr<call_ta
   combo_run::start(std::move(run), std::make_unique<parallel_call>(members_, limits, std::move(plan)));
 }
 
+bool parallel_target::reaches(const call_target& there) const noexcept {
+  return call_target::reaches(there) ||
+         std::any_of(members_->begin(), members_->end(),
+                     [&](const parallel_member& each) { return each.channel->reaches(there); });
+}
+
 bool parallel_target::usable() const noexcept {
   const std::size_t n = members_->size();
   std::size_t down = 0;
@@ -220,8 +226,9 @@ void parallel_channel::add_channel(std::shared_ptr<channel_base> channel, std::s
 
 void parallel_channel::add_channel(channel_base* channel, std::shared_ptr<call_mapper> mapper,
                                    std::shared_ptr<response_merger> merger) {
-  if (!channel || channel == this)
-    throw std::invalid_argument("braid: a parallel channel cannot call this channel");
+  if (!channel) throw std::invalid_argument("braid: a parallel channel needs a channel, not a null pointer");
+  if (channel->target()->reaches(*parallel_))
+    throw std::invalid_argument("braid: a parallel channel cannot be a sub channel of itself");
   parallel_->add({channel->target(), std::move(mapper), std::move(merger)});
 }
 

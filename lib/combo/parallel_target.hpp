@@ -30,6 +30,7 @@ class parallel_target final : public client::call_target {
 
   void start(client::call& started, const std::shared_ptr<call_target>& self) noexcept override;
 
+  bool reaches(const call_target& there) const noexcept override;
   bool usable() const noexcept override;
   int capacity() const noexcept override;
 

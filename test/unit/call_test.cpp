@@ -1034,6 +1034,26 @@ TEST_CASE("call: a channel that was not initialised fails its calls with 22", "[
   CHECK(ec == errno_code(EINVAL));
   CHECK(has(control.ErrorText(), "not initialised"));
   CHECK_FALSE(channel.usable());
+  try {
+    channel.call(echo(), request(), response);
+    FAIL("nothing was thrown");
+  } catch (const braid::call_error& e) {
+    CHECK(e.peer().empty());
+  }
+}
+
+TEST_CASE("call: a channel is initialised once", "[call]") {
+  simulation sim(1);
+  braid::runtime process(sim.node_options());
+  braid::channel channel(process);
+  error_code ec;
+  channel.init("nonsense", {}, ec);
+  CHECK(ec);
+  channel.init(address, {}, ec);  // an attempt that failed does not count
+  CHECK_FALSE(ec);
+  channel.init("10.0.0.2:80", {}, ec);
+  CHECK(ec == errno_code(EINVAL));
+  CHECK_THROWS_WITH(channel.init("10.0.0.2:80"), Catch::Contains("initialised before"));
 }
 
 TEST_CASE("call: bad addresses and options are named by init", "[call]") {

@@ -1,9 +1,12 @@
 // Combos as a user writes them: each in a few lines, with the public headers alone.
 #include "parallel_fixture.hpp"
 
+#include <boost/asio/any_completion_handler.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
 #include <google/protobuf/descriptor.pb.h>
 
+#include <optional>
 #include <stdexcept>
 
 using namespace parallel_fixture;
@@ -313,6 +316,35 @@ TEST_CASE("combo: success in the turn of the deadline counts", "[combo]") {
   CHECK(in.call(channel, call) == 0);
   CHECK(call.response.message() == "what I have");
   CHECK(call.control.partial());
+}
+
+TEST_CASE("combo: success after the deadline's instant is late, also before the timer says so", "[combo]") {
+  world in;
+  std::optional<boost::asio::any_completion_handler<void()>> resume;
+  braid::combo_channel channel(in.rt, [&](braid::combo_call& call, braid::yield_context yield) {
+    boost::asio::async_initiate<braid::yield_context, void()>(
+        [&](auto handler) { resume.emplace(std::move(handler)); }, yield);
+    call.succeed();
+  });
+  test_call call;
+  call.control.set_timeout(10400us);
+  in.start(channel, call);
+  in.sim.run_for(10600us);
+  REQUIRE_FALSE(call.ended());
+  boost::asio::post(in.rt.get_executor(), [&] { std::move (*resume)(); });
+  in.sim.run_for(0ms);
+  REQUIRE(call.ended());
+  CHECK(call.code() == 1008);
+  CHECK(call.control.result().cause == cancel_cause::deadline);
+}
+
+TEST_CASE("combo: a failure without a code is 2001", "[combo]") {
+  world in;
+  braid::combo_channel channel(
+      in.rt, [](braid::combo_call& call, braid::yield_context) { call.fail({}, "something is wrong"); });
+  test_call call;
+  CHECK(in.call(channel, call) == 2001);
+  CHECK(call.control.ErrorText() == "something is wrong");
 }
 
 TEST_CASE("combo: finish_as copies up response, code, text, partial", "[combo]") {

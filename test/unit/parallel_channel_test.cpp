@@ -398,6 +398,11 @@ TEST_CASE("parallel: channels are owned or borrowed; none and itself are refused
   CHECK_THROWS_AS(channel.add_channel(std::shared_ptr<braid::channel_base>()), std::invalid_argument);
   CHECK_THROWS_AS(channel.add_channel(static_cast<braid::channel_base*>(nullptr)), std::invalid_argument);
   CHECK_THROWS_AS(channel.add_channel(&channel), std::invalid_argument);
+  braid::parallel_channel between(in.rt), inner(in.rt);
+  between.add_channel(&inner);
+  inner.add_channel(in.make(ok()).channel());
+  CHECK_THROWS_AS(inner.add_channel(&between), std::invalid_argument);  // which would never end
+  channel.add_channel(&between);
   test_call call;
   CHECK(in.call(channel, call) == 0);
   CHECK_FALSE(call.control.partial());
