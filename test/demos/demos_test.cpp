@@ -209,3 +209,15 @@ TEST_CASE("echo: a server refuses an address that it cannot listen on") {
   INFO(server.output());
   CHECK(has_line(server.output(), "echo_server: .+"));
 }
+
+TEST_CASE(
+    "your_own_combo: a race of replicas inside a parallel channel takes the first answer of each shard") {
+  program demo("your_own_combo", {});
+  const int status = demo.ends();
+  INFO(demo.output());
+  CHECK(status == 0);
+  CHECK(has_line(demo.output(), "call: ok"));
+  CHECK(has_line(demo.output(), "    replica 1: 125 .*, cause sibling_won"));
+  CHECK(has_line(demo.output(), "    replica 0: 111 .*, cause none"));
+  CHECK(has_line(demo.output(), "answers: quick steady "));
+}
