@@ -3,6 +3,7 @@
 /// \file
 /// All of braid.
 
+#include <braid/authenticator.hpp>
 #include <braid/buffer.hpp>
 #include <braid/call_id.hpp>
 #include <braid/cancellation.hpp>

@@ -16,6 +16,8 @@
 
 namespace braid {
 
+class authenticator;
+
 /// How many connections a channel's calls have, and who shares them.
 enum class connection_type {
   /// One to each server for each loop. A call takes no lock and touches no other loop.
@@ -58,6 +60,13 @@ struct channel_options {
   /// How long sent bytes may stay unacknowledged before the connection is given up; zero: the system's
   /// default.
   std::chrono::milliseconds tcp_user_timeout{30'000};
+
+  /// Makes the credentials of this channel's connections. Channels with different ones share no connection.
+  /// Null: none are sent.
+  std::shared_ptr<authenticator> auth{};
+  /// How long it may take, beside the deadlines of the calls that wait for it, before they fail with
+  /// errc::auth_failed and the next call begins anew. Negative: no limit of its own.
+  std::chrono::nanoseconds auth_timeout = std::chrono::seconds(10);
 };
 
 /// A channel to one server.
@@ -71,7 +80,8 @@ struct channel_options {
 /// connection works until the request is posted there, at the end of the turn that started the call.
 ///
 /// Errors of a call: a refused connection 111, no connection within connect_timeout 110, an unknown host name
-/// 112, a connection closed by the server 1014, a reset 104; see error.hpp.
+/// 112, credentials that could not be made or were refused 1004, a connection closed by the server 1014, a
+/// reset 104; see error.hpp.
 class channel : public channel_base {
  public:
   explicit channel(const runtime& rt) noexcept;

@@ -3,6 +3,7 @@
 /// \file
 /// The server: services, their calls, starting and stopping.
 
+#include <braid/authenticator.hpp>
 #include <braid/cancellation.hpp>
 #include <braid/completion.hpp>
 #include <braid/config.hpp>
@@ -50,7 +51,11 @@ class server_call : public controller_base {
   virtual const endpoint& remote_side() const noexcept = 0;
   /// When the caller stops waiting, on the loop's clock; time_point::max(): never.
   virtual std::chrono::steady_clock::time_point deadline() const noexcept = 0;
-  /// Why this call was cancelled: its deadline, its client is gone, the server stops. None while nobody did.
+  /// Who the client is, as the server's authenticator found when it checked the connection's credential; null
+  /// when the server has none. Valid as long as this object.
+  virtual const auth_context* auth() const noexcept = 0;
+  /// Why this call was cancelled: its deadline, its client is gone, the server stops; or the client's own
+  /// cause, where the client could tell it. None while nobody did.
   virtual cancel_cause cancelled() const noexcept = 0;
 
   // google::protobuf::RpcController
@@ -111,6 +116,12 @@ struct server_options {
   /// How long sent bytes may stay unacknowledged before the connection is given up; zero: the system's
   /// default.
   std::chrono::milliseconds tcp_user_timeout{30'000};
+
+  /// Checks the credential of each connection, before its first request runs; see authenticator. Null:
+  /// everybody may call, and credentials are ignored.
+  std::shared_ptr<authenticator> auth{};
+  /// How long checking one may take, before it counts as refused. Zero or negative: no limit.
+  std::chrono::milliseconds auth_timeout{10'000};
 };
 
 /// How a server is stopped.
@@ -126,7 +137,8 @@ struct stop_options {
 /// What it does: connections are spread over the runtime's loops. A handler runs in a coroutine of the loop
 /// that read the request; its synchronous calls suspend the coroutine.
 ///
-/// Errors told to clients: unknown service 1001, unknown method 1002, unreadable request 1003, past the
+/// Errors told to clients: unknown service 1001, unknown method 1002, unreadable request 1003, missing or refused
+/// credentials 1004, past the
 /// deadline 1008, an answer that finds no room 1011, a handler that threw 2001, a response that cannot be
 /// serialised 2002, stopping 2003, over a limit 2004. Limits are in server_options.
 ///

@@ -68,7 +68,7 @@ void baidu_std_session::start(attempt& started) {
   fill_request(meta_, of, of.has_payload() ? home_.now() : of.begun());
   const std::uint64_t id = pending_.insert(started);
   meta_.correlation_id = static_cast<std::int64_t>(id);
-  if (!announced_) meta_.features = wire::own_features;
+  if (!announced_) introduce();
   const std::size_t meta_size = wire::meta_size(meta_);
   const std::size_t body_size = meta_size + payload_size + attachment.size();
   if (body_size > max_body_size_ || meta_size > wire::default_max_meta_size ||
@@ -87,8 +87,21 @@ void baidu_std_session::start(attempt& started) {
   out_.commit(head);
   if (apart) out_.append(of.payload());
   if (!attachment.empty()) out_.append(attachment);
-  announced_ = true;
+  if (!announced_) introduced(id);
   started.mark_sent(id);
+}
+
+// What the first request of a connection carries beside its own.
+void baidu_std_session::introduce() noexcept {
+  meta_.features = wire::own_features;
+  if (credential_) meta_.authentication_data = *credential_;
+}
+
+void baidu_std_session::introduced(std::uint64_t id) noexcept {
+  announced_ = true;
+  if (!credential_) return;
+  credential_.reset();
+  credential_id_ = id;
 }
 
 void baidu_std_session::forget(attempt& cancelled, cancel_cause cause) noexcept {
@@ -127,7 +140,10 @@ void baidu_std_session::refuse(attempt& started, std::size_t body_size, std::siz
 }
 
 void baidu_std_session::fail(const error_code& why, std::string_view text) noexcept {
-  while (attempt* waiting = pending_.remove_any()) waiting->finish(outcome::local_failure(why), text);
+  // A server that refuses the credential closes the connection: the other calls end for the same reason.
+  const error_code code = refused_ ? error_code(errc::auth_failed) : why;
+  const std::string_view said = refused_ ? "the server refused the connection's credential" : text;
+  while (attempt* waiting = pending_.remove_any()) waiting->finish(outcome::local_failure(code), said);
 }
 
 session_failure baidu_std_session::on_read(std::size_t size) {
@@ -164,6 +180,8 @@ void baidu_std_session::answered(const wire::inbound_frame& frame, core::time_po
     waiting->owner().cancel(cancel_cause::deadline);
     return;
   }
+  refused_ = frame.meta.response.error_code == static_cast<int>(errc::auth_failed) &&
+             (refused_ || waiting->session_id() == credential_id_);
   if (answer_sink* const unread = waiting->owner().sink()) {
     unread->take_answer(frame);
     waiting->finish(outcome::success());

@@ -8,6 +8,9 @@
 #include "wire/frame.hpp"
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
 
 namespace braid::client {
 
@@ -20,6 +23,7 @@ class baidu_std_session final : public client_session {
                     connection_table& counters)
       : home_(home), out_(out), max_body_size_(max_body_size), counters_(counters), reader_(max_body_size) {}
 
+  void set_credential(std::string credential) override { credential_ = std::move(credential); }
   void start(attempt& started) override;
   void forget(attempt& cancelled, cancel_cause cause) noexcept override;
   void fail(const error_code& why, std::string_view text) noexcept override;
@@ -32,6 +36,8 @@ class baidu_std_session final : public client_session {
   static void deliver(attempt& waiting, const wire::inbound_frame& frame, std::size_t max_body_size);
 
  private:
+  void introduce() noexcept;
+  void introduced(std::uint64_t id) noexcept;
   void hear_first(const wire::rpc_meta& meta);
   void answered(const wire::inbound_frame& frame, core::time_point now);
   void refuse(attempt& started, std::size_t body_size, std::size_t meta_size) noexcept;
@@ -47,7 +53,10 @@ class baidu_std_session final : public client_session {
   pending_table pending_;
   wire::peer_features server_;
   kept_cancels kept_;
-  bool announced_ = false;  // a request has gone, and with the first one our features
+  bool announced_ = false;  // a request has gone, and with the first one our features and credential
+  std::optional<std::string> credential_;  // until it was sent
+  std::uint64_t credential_id_ = 0;        // of the request that carried it
+  bool refused_ = false;  // the server refuses the credential, and has answered nothing else since
 };
 
 }  // namespace braid::client

@@ -23,6 +23,8 @@ class client_session {
  public:
   virtual ~client_session() = default;
 
+  /// What the first request shall carry; before it is started.
+  virtual void set_credential(std::string credential) = 0;
   /// Writes the attempt's request and waits for its answer, or finishes it with an error.
   virtual void start(attempt& started) = 0;
   /// The attempt is cancelled: its answer, if it still comes, is dropped, and the server is told where the

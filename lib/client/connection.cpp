@@ -1,5 +1,7 @@
 #include "client/connection.hpp"
 
+#include <braid/authenticator.hpp>
+
 #include "client/baidu_std_session.hpp"
 #include "client/connection_table.hpp"
 #include "net/loop_network.hpp"
@@ -30,6 +32,27 @@ error_code connect_code(const error_code& why) {
 std::string describe(const error_code& why) {
   if (call_code(why) == why || why.category() != boost::system::system_category()) return why.message();
   return fmt::format("{} (errno {})", why.message(), why.value());
+}
+
+constexpr std::size_t largest_credential = wire::default_max_meta_size / 2;
+
+// Why there is no credential to send; empty: there is one.
+std::string what_failed(core::coroutine_end how, const std::string& thrown, std::chrono::nanoseconds limit,
+                        const boost::system::result<std::string>& made) {
+  switch (how) {
+    case core::coroutine_end::threw:
+      return thrown.empty() ? "an exception without a text" : thrown;
+    case core::coroutine_end::timed_out:
+      return fmt::format("it took longer than auth_timeout, {} ms",
+                         std::chrono::duration_cast<std::chrono::milliseconds>(limit).count());
+    case core::coroutine_end::refused:
+      return "no memory for a coroutine";
+    case core::coroutine_end::returned:
+      break;
+  }
+  if (!made) return made.error().message();
+  if (made->size() <= largest_credential) return {};
+  return fmt::format("{} bytes are over the limit of {}", made->size(), largest_credential);
 }
 
 }  // namespace
@@ -161,11 +184,40 @@ void connection::on_connected(std::unique_ptr<net::transport> connected) {
   timer_.cancel();
   connecting_.reset();
   addresses_.clear();
-  state_ = state::open;
   blocked_ = false;
   session_ = std::make_unique<baidu_std_session>(home_, queue_, settings_.max_body_size, table_);
   transport_ = std::move(connected);
   transport_->start(*this);
+  if (settings_.auth) {
+    authenticate();
+  } else {
+    open();
+  }
+}
+
+void connection::authenticate() noexcept {
+  using credential = boost::system::result<std::string>;
+  state_ = state::authenticating;
+  const auto limit = settings_.auth_timeout;
+  auto made = std::make_shared<credential>(error_code(errc::auth_failed));
+  const auto make = [auth = settings_.auth, server = remote_, made](yield_context yield) {
+    *made = auth->generate_credential(server, yield);
+  };
+  const auto ended = [this, made, limit](core::coroutine_end how, const std::string& thrown) {
+    const std::string why = what_failed(how, thrown, limit, *made);
+    if (!why.empty()) {
+      connect_failed(errc::auth_failed, fmt::format("no credential for {}: {}", remote_.to_string(), why));
+      return;
+    }
+    session_->set_credential(std::move(**made));
+    open();
+  };
+  authentication_.start(home_, fmt::format("making a credential for {}", remote_.to_string()),
+                        limit.count() < 0 ? core::time_point::max() : home_.after(limit), make, ended);
+}
+
+void connection::open() noexcept {
+  state_ = state::open;
   send_waiting();
 }
 
@@ -225,6 +277,7 @@ void connection::flush() noexcept {
 
 void connection::broken(const error_code& why, std::string_view text) noexcept {
   state_ = state::idle;
+  authentication_.abandon(cancel_cause::peer_gone);
   if (transport_) transport_->close();
   transport_.reset();
   add_user();

@@ -8,6 +8,7 @@
 #include "client/connection_settings.hpp"
 #include "client/route.hpp"
 #include "core/loop.hpp"
+#include "core/owned_coroutine.hpp"
 #include "net/outbound_queue.hpp"
 #include "net/resolver.hpp"
 #include "net/transport.hpp"
@@ -42,7 +43,7 @@ class connection final : public route,
   void shut_down() noexcept override;
 
  private:
-  enum class state : unsigned char { idle, resolving, connecting, open };
+  enum class state : unsigned char { idle, resolving, connecting, authenticating, open };
 
   // Connecting.
   void connect() noexcept;
@@ -53,6 +54,8 @@ class connection final : public route,
   void connect_failed(const error_code& why, std::string_view text) noexcept;
   void on_connected(std::unique_ptr<net::transport> connected) override;
   void on_connect_failed(const error_code& why) override;
+  void authenticate() noexcept;
+  void open() noexcept;
 
   // Talking.
   std::span<char> read_space() override { return session_->read_space(); }
@@ -82,6 +85,7 @@ class connection final : public route,
   error_code last_failure_;
   std::unique_ptr<net::connecting> connecting_;
   connect_timer timer_{*this};
+  core::owned_coroutine authentication_;
   boost::intrusive::list<attempt, boost::intrusive::constant_time_size<false>> waiting_;
   std::size_t waiting_bytes_ = 0;
 

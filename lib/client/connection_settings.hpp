@@ -4,6 +4,7 @@
 #include <braid/endpoint.hpp>
 
 #include <compare>
+#include <memory>
 #include <string>
 
 namespace braid::client {
@@ -18,6 +19,8 @@ struct connection_settings {
   std::size_t max_unsent_bytes;
   std::chrono::seconds keepalive;
   std::chrono::milliseconds tcp_user_timeout;
+  std::shared_ptr<authenticator> auth;  // kept, so that another one cannot have its address
+  std::chrono::nanoseconds auth_timeout;
 
   connection_settings(const endpoint& to, const channel_options& options)
       : server(to),
@@ -27,7 +30,9 @@ struct connection_settings {
         max_body_size(options.max_body_size),
         max_unsent_bytes(options.max_unsent_bytes),
         keepalive(options.keepalive),
-        tcp_user_timeout(options.tcp_user_timeout) {}
+        tcp_user_timeout(options.tcp_user_timeout),
+        auth(options.auth),
+        auth_timeout(options.auth_timeout) {}
 
   auto operator<=>(const connection_settings&) const = default;
 };

@@ -65,23 +65,23 @@ core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point now,
 }  // namespace
 
 baidu_std_session::baidu_std_session(connection& owner, net::outbound_queue& out)
-    : owner_(owner), out_(out), reader_(std::min(owner.part().options().max_body_size, largest_body)) {}
+    : owner_(owner),
+      out_(out),
+      reader_(std::min(owner.part().options().max_body_size, largest_body)),
+      admission_(owner.part().options().auth ? admission::undecided : admission::open) {}
 
 bool baidu_std_session::take_requests(core::time_point now) {
   while (owner_.takes_requests()) {
     const auto status = reader_.next(frame_);
     if (!client_.heard() && has_meta(status)) hear_first(frame_.meta);
+    if (admission_ != admission::open && has_meta(status) && !may_pass(status, now)) continue;
     switch (status) {
       case wire::frame_reader::status::need_more:
         if (!drop_what_finds_no_room()) return true;
         break;
       case wire::frame_reader::status::frame:
-        ++frames_taken_;
-        request(frame_, now);
-        break;
       case wire::frame_reader::status::oversized:
-        ++frames_taken_;
-        too_large(frame_);
+        take(status, now);
         break;
       case wire::frame_reader::status::broken:
         return false;
@@ -99,6 +99,57 @@ bool baidu_std_session::drop_what_finds_no_room() {
   if (why_dropped_ == crowded::no) return false;
   reader_.drop_frame();
   return true;
+}
+
+void baidu_std_session::take(wire::frame_reader::status status, core::time_point now) {
+  ++frames_taken_;
+  if (status == wire::frame_reader::status::frame) {
+    request(frame_, now);
+  } else {
+    too_large(frame_);
+  }
+}
+
+/// While the client has not been let in: whether what it sent is taken all the same. Its first request is
+/// held back until its credential was checked.
+bool baidu_std_session::may_pass(wire::frame_reader::status status, core::time_point now) {
+  if (!frame_.meta.has_request || owner_.part().stopping()) return true;
+  if (admission_ == admission::refused || !frame_.meta.authentication_data) {
+    refuse_client(admission_ == admission::refused ? "the connection's credential was refused"
+                                                   : "the connection's first request has no credential");
+    return false;
+  }
+  admission_ = admission::checking;
+  held_status_ = status;
+  held_since_ = now;
+  held_size_ = frame_.header.body_size;
+  owner_.check_credential(*frame_.meta.authentication_data);
+  return false;
+}
+
+void baidu_std_session::admit(std::shared_ptr<const auth_context> who) {
+  admission_ = admission::open;
+  who_ = std::move(who);
+  held_size_ = 0;
+  const core::time_point deadline = deadline_of(frame_.meta, held_since_, owner_.part().options());
+  if (deadline <= owner_.part().home().now() && deadline > held_since_) {
+    owner_.answer_error(frame_.meta.correlation_id.value_or(0), errc::timed_out,
+                        "the deadline passed while the credential was checked");
+  } else {
+    take(held_status_, held_since_);
+  }
+}
+
+void baidu_std_session::refuse_client(std::string_view text) {
+  admission_ = admission::refused;
+  held_size_ = 0;
+  owner_.answer_error(frame_.meta.correlation_id.value_or(0), errc::auth_failed, text);
+}
+
+void baidu_std_session::give_up(const error_code& code, std::string_view text) {
+  if (admission_ != admission::checking) return;
+  admission_ = admission::refused;
+  owner_.answer_error(frame_.meta.correlation_id.value_or(0), code, text);
 }
 
 void baidu_std_session::request(const wire::inbound_frame& frame, core::time_point now) {
@@ -136,6 +187,7 @@ void baidu_std_session::request(const wire::inbound_frame& frame, core::time_poi
   auto* const call = new running_call(part, owner_, *method, id, std::move(messages),
                                       deadline_of(meta, now, part.options()));
   call->occupy(std::move(place));
+  if (who_) call->set_auth(who_);
   take_metadata(call->incoming(), frame);
   call->start();
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <braid/authenticator.hpp>
 #include <braid/error.hpp>
 
 #include "core/environment.hpp"
@@ -9,6 +10,7 @@
 #include "wire/frame.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -35,17 +37,27 @@ class baidu_std_session {
   /// ours. From any other it is a half-close.
   bool ends_with_client() const noexcept { return client_.takes_cancels(); }
   /// Bytes of frames that have arrived in part, or whole while the connection takes none.
-  std::size_t bytes_buffered() const noexcept { return reader_.bytes_buffered(); }
+  std::size_t bytes_buffered() const noexcept { return reader_.bytes_buffered() + held_size_; }
   /// How many frames were taken.
   std::uint64_t frames_taken() const noexcept { return frames_taken_; }
   /// No more bytes will come.
   void drop_incomplete() noexcept { ended_ = true; }
+
+  /// The client's credential was accepted: takes the request that carried it.
+  void admit(std::shared_ptr<const auth_context> who);
+  /// It was refused: so are that request and all that have arrived.
+  void refuse_client(std::string_view text);
+  bool refuses() const noexcept { return admission_ == admission::refused; }
+  /// Nobody will say whether the client may call: answers the request that waits for it.
+  void give_up(const error_code& code, std::string_view text);
 
   void write_answer(running_call& finished);
   void write_error(std::int64_t id, const error_code& code, std::string_view text);
 
  private:
   void hear_first(const wire::rpc_meta& meta);
+  bool may_pass(wire::frame_reader::status status, core::time_point now);
+  void take(wire::frame_reader::status status, core::time_point now);
   void request(const wire::inbound_frame& frame, core::time_point now);
   void control(const wire::rpc_meta& meta) noexcept;
   void refuse(std::int64_t id, crowded full, const method_entry* method);
@@ -59,6 +71,15 @@ class baidu_std_session {
   wire::inbound_frame frame_;  // reused, so that its fields keep their memory
   wire::rpc_meta meta_;        // likewise, for answers
   wire::peer_features client_;
+
+  /// Whether the client may call; decided once, by its first request.
+  enum class admission : unsigned char { open, undecided, checking, refused };
+  admission admission_;
+  std::shared_ptr<const auth_context> who_;  // null: nobody asked
+  // While it is checked, frame_ is the first request. Nothing is read meanwhile, so it stays in place.
+  wire::frame_reader::status held_status_ = wire::frame_reader::status::need_more;
+  core::time_point held_since_{};
+  std::size_t held_size_ = 0;
   std::uint64_t frames_taken_ = 0;
   crowded why_dropped_ = crowded::no;
   bool ended_ = false;

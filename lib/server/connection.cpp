@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <utility>
 
 namespace braid::server_side {
 namespace {
 
 constexpr std::size_t flush_threshold = std::size_t{256} * 1024;
+constexpr std::chrono::seconds parting_time{1};
 constexpr std::size_t progress_step = 1024;  // bytes that have to move within each progress_timeout
 
 }  // namespace
@@ -30,6 +32,7 @@ void connection::start() {
 }
 
 void connection::on_read(std::size_t size) {
+  if (parting_ && size != 0) return;
   if (size == 0) {
     if (session_.ends_with_client()) {
       close_after_flush();
@@ -52,12 +55,13 @@ void connection::take_requests(std::size_t arrived) noexcept {
     close_after_flush();
     return;
   }
-  held_back_ = paused_;
+  if (session_.refuses()) return part_from_client();
+  held_back_ = pauses_ != 0;
   watch_reading(arrived);
 }
 
 void connection::at_turn_end() noexcept {
-  if (held_back_ && !paused_) take_requests(0);
+  if (held_back_ && pauses_ == 0) take_requests(0);
   if (!closed_) flush();
 }
 
@@ -67,6 +71,25 @@ void connection::cancel_calls(std::int64_t id, cancel_cause cause) noexcept {
   }
   for (auto found = index_.find(id); found != index_.end(); found = index_.find(id))
     static_cast<running_call&>(*found).cancelled_by_client(cause);
+}
+
+void connection::check_credential(std::string_view credential) {
+  verification_.start(
+      part_.home(), part_.options(), credential, remote(),
+      [this](std::shared_ptr<const auth_context> who, const std::string& why) { checked(who, why); });
+  if (verification_.running()) pause(credential_checked);
+}
+
+void connection::checked(std::shared_ptr<const auth_context> who, const std::string& why) noexcept {
+  load_->set_arriving(0);  // what was held back is counted as it is taken
+  if (who) {
+    session_.admit(std::move(who));
+  } else {
+    part_.home().log().log(log_level::warning, "a client's credential was refused",
+                           {{"peer", remote().to_string()}, {"why", why}});
+    session_.refuse_client("the connection's credential was refused");
+  }
+  if (!closed_) resume(credential_checked);
 }
 
 void connection::answer(running_call& finished) noexcept {
@@ -124,6 +147,7 @@ void connection::flush() noexcept {
   apply_backpressure();
   watch_sending(left);
   if (queue_.empty()) part_.all_sent();
+  if (queue_.empty() && parting_) transport_->shutdown_send();
   close_if_done();
 }
 
@@ -131,23 +155,33 @@ void connection::flush() noexcept {
 void connection::apply_backpressure() noexcept {
   const std::size_t limit = part_.options().max_unsent_bytes;
   if (limit == 0 || read_ended_) return;
-  if (!paused_ && queue_.size() > limit) {
-    paused_ = true;
-    transport_->pause_reading();
-    reading_.cancel();
-  } else if (paused_ && queue_.size() <= limit / 2) {
-    paused_ = false;
-    transport_->resume_reading();
-    watch_reading(0);
-    if (held_back_) part_.home().at_turn_end(*this);
+  if (queue_.size() > limit) {
+    pause(unsent_answers);
+  } else if (queue_.size() <= limit / 2) {
+    resume(unsent_answers);
   }
+}
+
+void connection::pause(unsigned why) noexcept {
+  if (std::exchange(pauses_, pauses_ | why) != 0) return;
+  transport_->pause_reading();
+  reading_.cancel();
+}
+
+void connection::resume(unsigned why) noexcept {
+  if ((pauses_ & why) == 0 || (pauses_ &= ~why) != 0) return;
+  transport_->resume_reading();
+  watch_reading(0);
+  if (held_back_) part_.home().at_turn_end(*this);
 }
 
 // Each KiB of an incomplete frame has its time to come, and so has the rest of it.
 void connection::watch_reading(std::size_t arrived) noexcept {
+  if (parting_) return;
   const bool another_frame = std::exchange(frames_seen_, session_.frames_taken()) != session_.frames_taken();
-  if (another_frame || paused_ || !session_.mid_frame()) reading_.cancel();
-  if (!paused_ && session_.mid_frame()) watch(reading_, arrived);
+  const bool awaited = pauses_ == 0 && session_.mid_frame();
+  if (another_frame || !awaited) reading_.cancel();
+  if (awaited) watch(reading_, arrived);
 }
 
 // So has each KiB of answers that cannot leave. More answers are no progress.
@@ -195,7 +229,16 @@ void connection::close_if_done() noexcept {
   if (read_ended_ && calls_ == 0 && queue_.empty()) close(false);
 }
 
+// To close with bytes unread would be a reset, which may overtake the last answer: so the client is told by
+// end of file, and what it still sends is dropped until it goes, for a while.
+void connection::part_from_client() noexcept {
+  if (std::exchange(parting_, true)) return;
+  part_.home().arm(reading_, part_.home().after(parting_time));
+  flush();
+}
+
 void connection::close_after_flush() noexcept {
+  session_.give_up(errc::logoff, "the server is stopping");
   flush();
   close(false);
 }
@@ -206,6 +249,7 @@ void connection::close(bool reset) noexcept {
   reading_.cancel();
   sending_.cancel();
   idle_.cancel();
+  verification_.abandon(cancel_cause::peer_gone);
   unschedule();
   transport_->close(reset);
   queue_.clear();

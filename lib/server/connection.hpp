@@ -11,12 +11,14 @@
 #include "server/call_index.hpp"
 #include "server/load.hpp"
 #include "server/running_call.hpp"
+#include "server/verification.hpp"
 
 #include <boost/intrusive/list.hpp>
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace braid::server_side {
@@ -40,8 +42,9 @@ class connection final : private net::transport_events, private core::turn_end_h
   std::size_t place() const noexcept { return place_; }
   void set_place(std::size_t place) noexcept { place_ = place; }
 
-  /// False once it is closed, and while too many answers wait to be sent.
-  bool takes_requests() const noexcept { return !closed_ && !paused_; }
+  /// False once it is closed, and while too many answers wait to be sent or the client's credential is
+  /// checked.
+  bool takes_requests() const noexcept { return !closed_ && pauses_ == 0 && !parting_; }
   bool has_unsent() const noexcept { return !queue_.empty(); }
 
   void call_began(running_call& began) noexcept {
@@ -55,6 +58,8 @@ class connection final : private net::transport_events, private core::turn_end_h
   void answer(running_call& finished) noexcept;
   void answer_error(std::int64_t id, const error_code& code, std::string_view text) noexcept;
 
+  /// Lets the server's authenticator check what the first request carries; the session is told.
+  void check_credential(std::string_view credential);
   /// The session has written something.
   void wrote() noexcept;
 
@@ -74,7 +79,11 @@ class connection final : private net::transport_events, private core::turn_end_h
 
   void take_requests(std::size_t arrived) noexcept;
   void flush() noexcept;
+  void checked(std::shared_ptr<const auth_context> who, const std::string& why) noexcept;
   void apply_backpressure() noexcept;
+  void pause(unsigned why) noexcept;
+  void resume(unsigned why) noexcept;
+  void part_from_client() noexcept;
   void watch_reading(std::size_t arrived) noexcept;
   void watch_sending(std::size_t left) noexcept;
   void watch_use() noexcept;
@@ -100,6 +109,7 @@ class connection final : private net::transport_events, private core::turn_end_h
   const boost::intrusive_ptr<connection_load> load_;
   net::outbound_queue queue_;
   baidu_std_session session_;
+  verification verification_;
   progress_timer reading_{*this};  // armed while a frame is incomplete
   progress_timer sending_{*this};  // armed while answers cannot leave
   idle_timer idle_{*this};         // always armed
@@ -114,10 +124,13 @@ class connection final : private net::transport_events, private core::turn_end_h
       running_;
   call_index index_;  // filled from the client's first cancel on: one that cancels nothing pays nothing
   bool indexed_ = false;
-  bool used_ = false;        // since idle_ was armed a call has ended
-  bool blocked_ = false;     // the transport takes no more until on_writable()
-  bool paused_ = false;      // not read from, until the answers have gone
+  bool used_ = false;     // since idle_ was armed a call has ended
+  bool blocked_ = false;  // the transport takes no more until on_writable()
+  static constexpr unsigned unsent_answers = 1;
+  static constexpr unsigned credential_checked = 2;
+  unsigned pauses_ = 0;      // why it is not read from now
   bool held_back_ = false;   // requests that were read wait for that too
+  bool parting_ = false;     // answers what it has to, then says end of file; what still comes is dropped
   bool read_ended_ = false;  // the client sends no more
   bool closed_ = false;
 };

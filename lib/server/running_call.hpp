@@ -51,6 +51,7 @@ class running_call final
   /// Keeps its place within the limits until it is destroyed.
   void occupy(call_place place) noexcept { place_.emplace(std::move(place)); }
   std::shared_ptr<metadata>& incoming() noexcept { return request_metadata_; }
+  void set_auth(std::shared_ptr<const auth_context> who) noexcept { auth_ = std::move(who); }
   std::string describe() const override;
 
   /// Starts the handler; may end and destroy this.
@@ -66,6 +67,7 @@ class running_call final
   const google::protobuf::MethodDescriptor& method() const noexcept override { return *method_.descriptor; }
   const endpoint& remote_side() const noexcept override { return remote_side_; }
   std::chrono::steady_clock::time_point deadline() const noexcept override { return deadline_; }
+  const auth_context* auth() const noexcept override { return auth_.get(); }
   cancel_cause cancelled() const noexcept override { return shown_cause_.load(std::memory_order_acquire); }
   void NotifyOnCancel(google::protobuf::Closure* callback) override;
 
@@ -117,6 +119,7 @@ class running_call final
   std::optional<call_place> place_;
   message_pair messages_;
   const endpoint remote_side_;
+  std::shared_ptr<const auth_context> auth_;  // null: the server asks for no credentials
   core::time_point deadline_;
   deadline_timer timer_{*this};
   notify_node notify_{*this};
