@@ -159,6 +159,13 @@ class range {
     });
   }
 
+  // The answer to the case, and not the announcement before it or the probe's.
+  static int code_of_case(const golden::server_expectation& expected) {
+    for (const auto& [id, reply] : expected.replies)
+      if (id != probe_id && reply.code != golden::reply::announcement) return reply.code;
+    return -1;
+  }
+
   static void judge(const lane& from, const golden::hostile_case& thrown,
                     const golden::server_expectation& expected, ending end, hostile_report& report) {
     const auto wrong = [&](const std::string& what) { report.wrong(thrown.describe() + ": " + what); };
@@ -182,8 +189,7 @@ class range {
       return wrong(closes ? "the connection should be closed" : "the connection should live");
     if (expected.closes) return report.count("closed");
     if (expected.owes) return report.count("rest of a frame awaited");
-    const int code = expected.replies.empty() ? -1 : expected.replies.back().second.code;
-    report.count_code(code);
+    report.count_code(code_of_case(expected));
   }
 
   void judge_witness(hostile_report& report) {
