@@ -1,6 +1,7 @@
 #include <braid/controller.hpp>
 
 #include "client/sub_calls.hpp"
+#include "core/cancel_handle.hpp"
 
 namespace braid {
 namespace {
@@ -84,6 +85,34 @@ void controller::fail_without_call(const outcome& why, std::string_view text) no
   result_ = why;
   error_ = why.code;
   text_ = text;
+}
+
+void controller::lend_to(controller& used) {
+  used.request_metadata_ = request_metadata_;
+  used.timeout_ = timeout_;
+  used.detached_ = detached_;
+  name_.renew();
+  used.name_.adopt(name_.handle());
+}
+
+void controller::take_results(controller& used) noexcept {
+  error_ = used.error_;
+  text_ = std::move(used.text_);
+  response_metadata_ = std::move(used.response_metadata_);
+  result_ = used.result_;
+  remote_side_ = used.remote_side_;
+  latency_ = used.latency_;
+  attempts_ = used.attempts_;
+  subs_ = std::move(used.subs_);
+  name_.end();
+}
+
+void controller::leave_call(std::chrono::nanoseconds after) {
+  fail_without_call(outcome::cancelled(cancel_cause::deadline),
+                    "the deadline passed while the call's loop did not run");
+  latency_ = after;
+  if (request_metadata_) request_metadata_ = std::make_shared<metadata>(*request_metadata_);
+  if (const auto left = name_.leave()) left->request(cancel_cause::deadline);
 }
 
 void controller::StartCancel() { call_id().cancel(); }
