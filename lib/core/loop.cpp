@@ -1,5 +1,6 @@
 #include "core/loop.hpp"
 
+#include "core/call_scope.hpp"
 #include "core/coroutine.hpp"
 #include "core/runtime_core.hpp"
 
@@ -151,6 +152,7 @@ void loop::end_turn() noexcept {
     if (!ready_.empty() || !turn_end_hooks_.empty()) post_turn();
     return;
   }
+  const call_scope::entered outside(nullptr);  // what is ready belongs to others
   for (int round = 0; round < most_rounds; ++round) {
     while (ready_.empty()) {
       if (turn_end_hooks_.empty()) return;
