@@ -6,6 +6,7 @@
 #include <braid/channel_base.hpp>
 #include <braid/config.hpp>
 #include <braid/error.hpp>
+#include <braid/interceptor.hpp>
 #include <braid/runtime.hpp>
 
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace braid {
 
@@ -58,6 +60,9 @@ struct channel_options {
   /// How long sent bytes may stay unacknowledged before the connection is given up; zero: the system's
   /// default.
   std::chrono::milliseconds tcp_user_timeout{30'000};
+
+  /// Functions around each call, the first outermost. Empty: none.
+  std::vector<client_interceptor> interceptors{};
 };
 
 /// A channel to one server.

@@ -95,14 +95,6 @@ std::string peer_of(const controller& control) {
   return control.attempts() != 0 ? control.remote_side().to_string() : std::string();
 }
 
-/// What the thread that starts a call brings along: the deadline of the coroutine that it runs, on whatever
-/// loop.
-core::time_point callers_deadline(const controller* control) noexcept {
-  core::loop* const here = core::loop::current();
-  detail::coroutine* const caller = here ? here->running_coroutine() : nullptr;
-  return caller && !(control && control->detached()) ? caller->deadline() : core::time_point::max();
-}
-
 /// Whether the request may be gone before the loop gets to it.
 enum class request_lifetime : bool { initiation, call };
 
@@ -110,14 +102,15 @@ void start_elsewhere(const std::shared_ptr<call_target>& target, const call_requ
                      request_lifetime lifetime, detail::erased_completion<error_code>* completion,
                      std::shared_ptr<detail::cancel_handle> cancel) {
   core::loop& home = target->runtime().home();
-  const core::time_point latest = callers_deadline(wanted.control);
   auto* const started = async_root_call::create(home, wanted, completion, std::move(cancel));
   if (lifetime == request_lifetime::initiation && !started->control().request_outlives_call()) {
     std::string why;
     // A request that cannot be serialised is copied, to fail on the loop as any other call does.
     if (!target->serialises_at_start() || !started->serialise(why)) started->copy_request();
   }
-  const bool accepted = home.post([started, target, latest] { started->begin_later(target, latest); });
+  const bool accepted = home.post([started, target, origin = call_origin::here(started->control(), home)] {
+    started->begin_later(target, origin);
+  });
   if (!accepted) started->end_without_loop();
 }
 

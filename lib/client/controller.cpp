@@ -1,6 +1,7 @@
 #include <braid/controller.hpp>
 
 #include "client/sub_calls.hpp"
+#include "core/call_scope.hpp"
 
 namespace braid {
 namespace {
@@ -63,6 +64,7 @@ void controller::Reset() {
   clear();
   timeout_.reset();
   detached_ = false;
+  parent_.reset();
   request_outlives_call_ = false;
   clear_results();
   name_.reset();
