@@ -25,6 +25,9 @@ class intercepted_target final : public call_target {
   intercepted_target(std::shared_ptr<call_target> behind, client_interceptors chain);
 
   void start(call& started, const std::shared_ptr<call_target>& self) noexcept override;
+  bool reaches(const call_target& there) const noexcept override {
+    return this == &there || behind_->reaches(there);
+  }
   bool usable() const noexcept override { return behind_->usable(); }
   int capacity() const noexcept override { return behind_->capacity(); }
 

@@ -83,7 +83,8 @@ struct world {
     connect(std::move(around));
   }
   void connect(std::vector<client_interceptor> around = {}) {
-    up.init("10.0.0.1:80", {.timeout = -1ns, .interceptors = std::move(around)});
+    up.emplace(client);
+    up->init("10.0.0.1:80", {.timeout = -1ns, .interceptors = std::move(around)});
   }
 
   error_code call(const std::string& message = "hello", std::chrono::milliseconds timeout = -1ms) {
@@ -96,7 +97,7 @@ struct world {
     control.set_timeout(timeout);
     ended = false;
     client.core()->at(0).post([this] {
-      up.async_call(echo, control, request, response, [this](error_code result) {
+      up->async_call(echo, control, request, response, [this](error_code result) {
         ++completions;
         ended = true;
         ec = result;
@@ -110,7 +111,7 @@ struct world {
   log_lines log;
   notes log_order;
   braid::runtime client{node(1)};
-  braid::channel up{client};
+  std::optional<braid::channel> up;
   braid::runtime process{node(2)};
   std::optional<braid::server> server{std::in_place, process};
 
@@ -456,7 +457,7 @@ TEST_CASE("client interceptors: in order around the call, however it is started"
     bool done = false;
     w.request.set_message("hello");
     braid::spawn(w.client, [&](yield_context yield) {
-      w.up.async_call(echo, w.control, w.request, w.response, yield);
+      w.up->async_call(echo, w.control, w.request, w.response, yield);
       done = true;
     });
     REQUIRE(w.sim.run_until([&] { return done; }, 1s));
@@ -464,7 +465,7 @@ TEST_CASE("client interceptors: in order around the call, however it is started"
   }
   SECTION("from outside, synchronously") {
     w.request.set_message("hello");
-    w.up.call(echo, w.control, w.request, w.response);
+    w.up->call(echo, w.control, w.request, w.response);
     CHECK(w.response.message() == "hello");
   }
   CHECK(w.log_order == expected);
