@@ -6,6 +6,7 @@
 #include <braid/authenticator.hpp>
 #include <braid/buffer.hpp>
 #include <braid/call_id.hpp>
+#include <braid/call_parent.hpp>
 #include <braid/cancellation.hpp>
 #include <braid/channel.hpp>
 #include <braid/channel_base.hpp>
@@ -16,11 +17,14 @@
 #include <braid/coroutine.hpp>
 #include <braid/endpoint.hpp>
 #include <braid/error.hpp>
+#include <braid/handler.hpp>
+#include <braid/interceptor.hpp>
 #include <braid/log.hpp>
 #include <braid/metadata.hpp>
 #include <braid/method.hpp>
 #include <braid/outcome.hpp>
 #include <braid/parallel_channel.hpp>
+#include <braid/placement.hpp>
 #include <braid/runtime.hpp>
 #include <braid/server.hpp>
 #include <braid/spawn.hpp>

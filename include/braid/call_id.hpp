@@ -45,7 +45,8 @@ class call_name {
 
   /// Takes the name of the caller's controller, for a call that is about to start.
   void adopt(std::shared_ptr<cancel_handle> callers);
-  /// The caller leaves the call, which has ended as far as it knows; returns the name that the call goes on with.
+  /// The caller leaves the call, which has ended as far as it knows; returns the name that the call goes on
+  /// with.
   std::shared_ptr<cancel_handle> leave() noexcept;
 
  private:

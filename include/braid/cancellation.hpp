@@ -57,6 +57,9 @@ class cancel_node {
   /// Makes every node directly below this one a root.
   void detach_children() noexcept;
 
+  /// Puts every node directly below this one below its parent; without one they become roots.
+  void hand_up_children() noexcept;
+
   /// Cancels this node and all below. Returns false when it was cancelled already (nothing happens then).
   bool cancel(cancel_cause cause) noexcept;
 

@@ -6,6 +6,7 @@
 #include <braid/channel_base.hpp>
 #include <braid/config.hpp>
 #include <braid/error.hpp>
+#include <braid/interceptor.hpp>
 #include <braid/runtime.hpp>
 
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace braid {
 
@@ -67,6 +69,8 @@ struct channel_options {
   /// How long it may take, beside the deadlines of the calls that wait for it, before they fail with
   /// errc::auth_failed and the next call begins anew. Negative: no limit of its own.
   std::chrono::nanoseconds auth_timeout = std::chrono::seconds(10);
+  /// Functions around each call, the first outermost. Empty: none.
+  std::vector<client_interceptor> interceptors{};
 };
 
 /// A channel to one server.

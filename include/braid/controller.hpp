@@ -4,6 +4,7 @@
 /// The controller of one call: its settings before it starts, its result afterwards.
 
 #include <braid/call_id.hpp>
+#include <braid/call_parent.hpp>
 #include <braid/config.hpp>
 #include <braid/endpoint.hpp>
 #include <braid/error.hpp>
@@ -29,6 +30,7 @@ class root_call;
 class async_root_call;
 class blocking_call;
 class sub_calls;
+struct call_origin;
 }  // namespace client
 
 /// What the client's and the server's controller have in common: how the call failed, and what it carries.
@@ -96,6 +98,12 @@ class controller final : public controller_base {
   void set_detached(bool detached) noexcept { detached_ = detached; }
   bool detached() const noexcept { return detached_; }
 
+  /// Makes the call one of `parent`, a server call: it ends no later than that one's deadline, and when that
+  /// one is cancelled. For code that runs on behalf of a handler but outside of it, as the callbacks that a
+  /// handler leaves behind do; handlers themselves need it for nothing. `parent` must not be over, and may be
+  /// once this has returned. set_detached() goes before it.
+  void set_parent(call_parent& parent) { parent_ = parent.scope(); }
+
   /// Promises that the request outlives the call, so that no combo copies it. Default: it may go once the
   /// call has been started asynchronously.
   void set_request_outlives_call(bool outlives) noexcept { request_outlives_call_ = outlives; }
@@ -140,6 +148,7 @@ class controller final : public controller_base {
   friend class client::async_root_call;
   friend class client::blocking_call;
   friend class client::sub_calls;
+  friend struct client::call_origin;
   friend class channel_base;
 
   void clear_results() noexcept;
@@ -153,6 +162,7 @@ class controller final : public controller_base {
   std::optional<std::chrono::nanoseconds> timeout_;
   bool detached_ = false;
   bool request_outlives_call_ = false;
+  std::shared_ptr<core::call_scope> parent_;
   outcome result_;
   endpoint remote_side_;
   std::chrono::nanoseconds latency_{0};

@@ -55,7 +55,9 @@ class await_base {
 
   void called() noexcept;     ///< The handler was called; on any thread.
   void completed() noexcept;  ///< The same, on the loop.
-  void dropped() noexcept;    ///< The handler was destroyed without a call; on any thread.
+  /// The same, and the coroutine never goes on inside this function.
+  void completed_later() noexcept;
+  void dropped() noexcept;  ///< The handler was destroyed without a call; on any thread.
 
  private:
   struct wake_up;

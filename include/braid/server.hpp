@@ -4,6 +4,7 @@
 /// The server: services, their calls, starting and stopping.
 
 #include <braid/authenticator.hpp>
+#include <braid/call_parent.hpp>
 #include <braid/cancellation.hpp>
 #include <braid/completion.hpp>
 #include <braid/config.hpp>
@@ -11,9 +12,13 @@
 #include <braid/coroutine.hpp>
 #include <braid/endpoint.hpp>
 #include <braid/error.hpp>
+#include <braid/handler.hpp>
+#include <braid/interceptor.hpp>
 #include <braid/method.hpp>
+#include <braid/placement.hpp>
 #include <braid/runtime.hpp>
 
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/async_result.hpp>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
@@ -38,12 +43,14 @@ class server_core;
 /// One call at the server, and its controller: what a generated service gets as `RpcController*`.
 ///
 /// What it does: tells the handler about the call, and takes the error, the metadata and the attachment of
-/// its answer. Calls that a handler makes on channels inherit the deadline and the cancellation.
+/// its answer. Calls that a handler makes on channels inherit the deadline and the cancellation; those of the
+/// callbacks that it leaves behind do so by controller::set_parent(), or on get_executor().
 ///
 /// Object lifetimes: lives until the handler has returned and `done` was run.
 ///
-/// Thread safety: belongs to the handler. cancelled() may be asked from any thread.
-class server_call : public controller_base {
+/// Thread safety: belongs to the handler. cancelled(), IsCanceled(), NotifyOnCancel(), get_executor() and
+/// controller::set_parent() may be used from any thread.
+class server_call : public controller_base, public call_parent {
  public:
   /// The full method, such as "echo.EchoService.Echo".
   virtual const google::protobuf::MethodDescriptor& method() const noexcept = 0;
@@ -57,11 +64,15 @@ class server_call : public controller_base {
   /// Why this call was cancelled: its deadline, its client is gone, the server stops; or the client's own
   /// cause, where the client could tell it. None while nobody did.
   virtual cancel_cause cancelled() const noexcept = 0;
+  /// An executor, where the handler runs, whose functions are part of this call: what they call downstream
+  /// inherits its deadline and its cancellation. So do coroutines of Asio that are spawned on it.
+  virtual boost::asio::any_io_executor get_executor() = 0;
 
   // google::protobuf::RpcController
 
   bool IsCanceled() const override { return cancelled() != cancel_cause::none; }
-  /// Runs `callback` once: when the call is cancelled, at once when it was, or when it has ended.
+  /// Runs `callback` once, on the loop that read the request: when the call is cancelled, at once when it
+  /// was, or when it has ended.
   void NotifyOnCancel(google::protobuf::Closure* callback) override = 0;
   /// For clients; the server's side ignores them.
   void StartCancel() override {}
@@ -122,6 +133,8 @@ struct server_options {
   std::shared_ptr<authenticator> auth{};
   /// How long checking one may take, before it counts as refused. Zero or negative: no limit.
   std::chrono::milliseconds auth_timeout{10'000};
+  /// Functions around the calls of every method, the first outermost. Empty: none.
+  std::vector<server_interceptor> interceptors{};
 };
 
 /// How a server is stopped.
@@ -134,13 +147,15 @@ struct stop_options {
 
 /// A server: listens, reads requests, runs their handlers in coroutines.
 ///
-/// What it does: connections are spread over the runtime's loops. A handler runs in a coroutine of the loop
-/// that read the request; its synchronous calls suspend the coroutine.
+/// What it does: connections are spread over the runtime's loops. A handler runs on the loop that read the
+/// request, unless its method_options name another place. There a generated service, a plain and a stackful
+/// function run in a coroutine, which their synchronous calls suspend; an awaitable and a callback handler
+/// run without.
 ///
-/// Errors told to clients: unknown service 1001, unknown method 1002, unreadable request 1003, missing or refused
-/// credentials 1004, past the
-/// deadline 1008, an answer that finds no room 1011, a handler that threw 2001, a response that cannot be
-/// serialised 2002, stopping 2003, over a limit 2004. Limits are in server_options.
+/// Errors told to clients: unknown service 1001, unknown method 1002, unreadable request 1003, missing or
+/// refused credentials 1004, past the deadline 1008, an answer that finds no room 1011, a handler that threw
+/// 2001, a response that cannot be serialised 2002, stopping 2003, over a limit 2004. Limits are in
+/// server_options.
 ///
 /// Object lifetimes: the destructor stops without grace. Services are kept until their last call has ended.
 ///
@@ -155,26 +170,56 @@ class server {
   /// Adds a generated service. Its methods may run `done` later, from any thread, once; a method that throws
   /// must not have handed it to anybody. Throws 22 when a service of that name exists or the server was
   /// started.
-  void add_service(std::unique_ptr<google::protobuf::Service> service);
+  /// `options` are those of each method.
+  void add_service(std::unique_ptr<google::protobuf::Service> service, const method_options& options = {});
   /// The same for a service that outlives the server.
-  void add_service(google::protobuf::Service& service);
+  void add_service(google::protobuf::Service& service, const method_options& options = {});
 
-  using untyped_handler = std::function<void(server_call&, const google::protobuf::Message& request,
-                                             google::protobuf::Message& response, yield_context)>;
-
-  /// Adds a function as the handler of one method. It answers by returning, and fails by set_failed() or by
-  /// throwing.
-  void handle(const google::protobuf::MethodDescriptor& method, untyped_handler handler);
+  /// Adds a function as the handler of one method. Its signature chooses its style:
+  ///
+  ///     void(server_call&, const Request&, Response&)                   plain: answers by returning
+  ///     void(server_call&, const Request&, Response&, yield_context)    stackful: so too, and may suspend
+  ///     asio::awaitable<void>(server_call&, const Request&, Response&)  awaitable: answers by its end
+  ///     void(server_call&, const Request&, Response&, call_done)        callback: answers by calling
+  ///     call_done
+  ///
+  /// All but the last fail by server_call::set_failed() or by throwing. Calls that they make downstream
+  /// inherit the deadline and the cancellation of the server call.
+  ///
+  /// Executor: `options.run_on`. On a loop, plain and stackful handlers run in a coroutine, awaitable and
+  /// callback ones on the loop's base stack, where synchronous calls are refused. On another executor a
+  /// handler runs on its threads, where synchronous calls block; awaitables run on a strand of it.
+  ///
+  /// Cancellation: a coroutine's waits end early (stackful, plain on a loop), an awaitable gets `terminal`;
+  /// others ask server_call::cancelled() or use NotifyOnCancel().
+  ///
+  /// Errors: throws 22 when the method has a handler, the server was started, or `options` do not fit.
+  ///
+  /// Thread safety: `handler` is called for several calls at once, on all loops.
+  template <typename Handler>
+  void handle(const google::protobuf::MethodDescriptor& method, Handler handler,
+              const method_options& options = {}) {
+    add_handler(
+        method,
+        detail::erase_handler<google::protobuf::Message, google::protobuf::Message>(std::move(handler)),
+        options);
+  }
 
   /// The same for a generated method: `srv.handle(&EchoService::Echo, [](server_call&, const EchoRequest&,
   /// EchoResponse&, yield_context) {...})`.
   template <typename Service, typename Request, typename Response, typename Handler>
-  void handle(generated_method<Service, Request, Response> method, Handler handler) {
-    handle(describe_method(method),
-           [handler = std::move(handler)](server_call& call, const google::protobuf::Message& request,
-                                          google::protobuf::Message& response, yield_context yield) {
-             handler(call, static_cast<const Request&>(request), static_cast<Response&>(response), yield);
-           });
+  void handle(generated_method<Service, Request, Response> method, Handler handler,
+              const method_options& options = {}) {
+    add_handler(describe_method(method), detail::erase_handler<Request, Response>(std::move(handler)),
+                options);
+  }
+
+  /// Replaces the options of one method that was added, such as one of a generated service. Throws 22 when it
+  /// was not, or the server was started, or they do not fit.
+  void set_options(const google::protobuf::MethodDescriptor& method, const method_options& options);
+  template <typename Service, typename Request, typename Response>
+  void set_options(generated_method<Service, Request, Response> method, const method_options& options) {
+    set_options(describe_method(method), options);
   }
 
   /// How many calls of one method, which was added before, may run at once, counted until their handlers have
@@ -221,7 +266,9 @@ class server {
   }
 
  private:
-  void add_shared(std::shared_ptr<google::protobuf::Service> service);
+  void add_shared(std::shared_ptr<google::protobuf::Service> service, const method_options& options);
+  void add_handler(const google::protobuf::MethodDescriptor& method, detail::any_handler handler,
+                   const method_options& options);
   void start_stop(stop_options options,
                   detail::erased_completion<error_code, std::vector<std::string>>* completion);
 

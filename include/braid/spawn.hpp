@@ -214,8 +214,8 @@ void spawn(const runtime& where, Function&& function,
 }
 
 /// Starts a coroutine on the loop of another, below it in the cancellation tree and with its deadline, to run
-/// once the parent suspends. It may outlive `parent`; it is then a root of its own. Throws `std::logic_error`
-/// outside of the parent.
+/// once the parent suspends. It may outlive `parent`; it is then below what the parent was below, such as a
+/// server call. Throws `std::logic_error` outside of the parent.
 template <typename Function, typename Token>
 requires(!std::is_convertible_v<Token, std::source_location>) auto spawn(
     yield_context parent, Function&& function, Token&& token,

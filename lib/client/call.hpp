@@ -114,6 +114,10 @@ class call final : public cancel_node {
   void note_remote(const endpoint& resolved) noexcept { control_.remote_side_ = resolved; }
   /// Makes the controller show how a sub call ended.
   void copy_up(const controller& sub);
+  static void clear_failure(controller& of) noexcept {
+    of.error_ = {};
+    of.text_.clear();
+  }
   /// The attempts of a combo's most expensive path.
   void set_path_attempts(int attempts) noexcept { control_.attempts_ = attempts; }
   void set_sub_calls(std::unique_ptr<sub_calls> subs) noexcept;

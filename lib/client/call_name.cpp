@@ -6,7 +6,7 @@
 namespace braid {
 
 void call_id::cancel() const noexcept {
-  if (handle_) detail::request_cancel(handle_);
+  if (handle_) handle_->request(cancel_cause::user);
 }
 
 namespace detail {

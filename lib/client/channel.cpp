@@ -3,6 +3,7 @@
 #include "client/attempt.hpp"
 #include "client/call_target.hpp"
 #include "client/connection_table.hpp"
+#include "client/intercepted_call.hpp"
 #include "core/runtime_core.hpp"
 
 #include <boost/asio/error.hpp>
@@ -147,7 +148,11 @@ void channel::init(std::string_view address, const channel_options& options, err
   endpoint server;
   ec = client::parse_server(address, server, why);
   if (!ec) ec = client::check(options, why);
-  if (!ec) replace_target(client::make_target(runtime_, server, options));
+  if (ec) return;
+  std::shared_ptr<client::call_target> target = client::make_target(runtime_, server, options);
+  if (!options.interceptors.empty())
+    target = std::make_shared<client::intercepted_target>(std::move(target), options.interceptors);
+  replace_target(std::move(target));
 }
 
 }  // namespace braid

@@ -1,6 +1,7 @@
 #include <braid/controller.hpp>
 
 #include "client/sub_calls.hpp"
+#include "core/call_scope.hpp"
 #include "core/cancel_handle.hpp"
 
 namespace braid {
@@ -64,6 +65,7 @@ void controller::Reset() {
   clear();
   timeout_.reset();
   detached_ = false;
+  parent_.reset();
   request_outlives_call_ = false;
   clear_results();
   name_.reset();
@@ -91,6 +93,7 @@ void controller::lend_to(controller& used) {
   used.request_metadata_ = request_metadata_;
   used.timeout_ = timeout_;
   used.detached_ = detached_;
+  used.parent_ = parent_;
   name_.renew();
   used.name_.adopt(name_.handle());
 }

@@ -30,20 +30,24 @@ void root_call::copy_request() {
   call_.set_request_lives(true);
 }
 
-void root_call::begin(const std::shared_ptr<call_target>& target, core::time_point latest,
+void root_call::begin(const std::shared_ptr<call_target>& target, const call_origin& origin,
                       core::time_point now) noexcept {
   core::loop& home = call_.home();
   home.add_live(*this);
-  // A call that a coroutine makes hangs below it and ends no later than the call that the coroutine serves.
-  detail::coroutine* const running = home.running_coroutine();
-  detail::coroutine* const caller = running && !control_.detached() ? running : nullptr;
-  core::time_point deadline = caller ? std::min(latest, caller->deadline()) : latest;
+  core::time_point deadline = origin.latest;
   const auto timeout = control_.timeout().value_or(target->timeout());
   if (timeout.count() >= 0) deadline = std::min(deadline, core::saturating_add(started_, timeout));
   call_.set_deadline(started_, deadline);
   call_.set_begun(now);
   bind_names();
-  if (caller && !call_.settled()) call_.attach(caller->node());
+  if (!call_.settled()) {
+    if (origin.caller) {
+      call_.attach(origin.caller->node());
+    } else if (origin.scope) {
+      scope_link_ = std::make_unique<core::scope_link>(origin.scope);
+      scope_link_->attach(call_, home);
+    }
+  }
   if (home.stopping()) call_.cancel(cancel_cause::shutdown);
   if (deadline <= now) call_.cancel(cancel_cause::deadline);
   if (!call_.settled()) target->start(call_, target);
@@ -70,6 +74,7 @@ void root_call::end_names() noexcept {
 
 void root_call::on_settled(call&) noexcept {
   end_names();
+  scope_link_.reset();
   ended();
 }
 

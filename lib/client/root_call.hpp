@@ -3,6 +3,7 @@
 #include <braid/completion.hpp>
 
 #include "client/call.hpp"
+#include "client/call_origin.hpp"
 #include "client/call_target.hpp"
 #include "core/cancel_handle.hpp"
 #include "core/loop.hpp"
@@ -35,11 +36,11 @@ class root_call : public call_listener, private core::live_node {
   void set_request_borrowed() noexcept { call_.set_request_lives(control_.request_outlives_call()); }
   /// Starts it, on its loop, in the initiating function.
   void begin(const std::shared_ptr<call_target>& target) noexcept {
-    begin(target, core::time_point::max(), started_);
+    begin(target, call_origin::here(control_, home()), started_);
   }
-  /// Starts it, on its loop, later. `latest`: what the deadline of the caller, who is elsewhere, leaves.
-  void begin_later(const std::shared_ptr<call_target>& target, core::time_point latest) noexcept {
-    begin(target, latest, home().now());
+  /// Starts it, on its loop, later. `origin`: of the code that started it, which is elsewhere.
+  void begin_later(const std::shared_ptr<call_target>& target, const call_origin& origin) noexcept {
+    begin(target, origin, home().now());
   }
   /// Keeps a copy of the request, since the caller's will be gone when the call starts.
   void copy_request();
@@ -64,7 +65,7 @@ class root_call : public call_listener, private core::live_node {
   void on_settled(call&) noexcept final;
   void cancel_for_shutdown() noexcept override { call_.cancel(cancel_cause::shutdown); }
   std::string describe() const override;
-  void begin(const std::shared_ptr<call_target>& target, core::time_point latest,
+  void begin(const std::shared_ptr<call_target>& target, const call_origin& origin,
              core::time_point now) noexcept;
   void bind_names() noexcept;
 
@@ -74,6 +75,7 @@ class root_call : public call_listener, private core::live_node {
   const core::time_point started_;  // the time of connecting and of queueing counts, also that of a busy loop
   std::unique_ptr<google::protobuf::Message> request_copy_;
   std::shared_ptr<detail::cancel_handle> slot_handle_;
+  std::unique_ptr<core::scope_link> scope_link_;
 };
 
 /// A root call that tells a completion handler. It deletes itself.

@@ -39,7 +39,9 @@ class bridged_call::far_side final : public detail::erased_completion<error_code
     if (!on->serialises_at_start() || !started->serialise(why)) started->copy_request();
     self_ = self;
     const bool accepted =
-        there.post([started, on, latest = deadline_there(sub, there)] { started->begin_later(on, latest); });
+        there.post([started, on, origin = client::call_origin{.latest = deadline_there(sub, there)}] {
+          started->begin_later(on, origin);
+        });
     if (!accepted) started->end_without_loop();
   }
 

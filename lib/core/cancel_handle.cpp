@@ -1,5 +1,6 @@
 #include "core/cancel_handle.hpp"
 
+#include "core/call_scope.hpp"
 #include "core/loop.hpp"
 #include "core/runtime_core.hpp"
 
@@ -60,8 +61,11 @@ bool cancel_handle::ended() const noexcept {
 
 std::shared_ptr<cancel_handle> make_cancel_handle() { return std::make_shared<cancel_handle>(); }
 
+// A slot that is emitted since the server call around it was cancelled passes that cause on.
 void request_cancel(const std::shared_ptr<cancel_handle>& handle, cancel_extent extent) noexcept {
-  handle->request(cancel_cause::user, extent);
+  core::call_scope* const scope = core::call_scope::current();
+  const cancel_cause outer = scope ? scope->cause() : cancel_cause::none;
+  handle->request(outer != cancel_cause::none ? outer : cancel_cause::user, extent);
 }
 
 }  // namespace braid::detail

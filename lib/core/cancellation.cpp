@@ -36,6 +36,17 @@ void cancel_node::detach() noexcept { hook_.unlink(); }
 
 void cancel_node::detach_children() noexcept { children_.clear(); }
 
+// The children get the place of this node in its parent's list: a walk that has reached this node has reached
+// them through it.
+void cancel_node::hand_up_children() noexcept {
+  if (is_root()) {
+    detach_children();
+  } else if (!children_.empty()) {
+    children::node_algorithms::transfer(children::s_iterator_to(*this).pointed_node(),
+                                        children_.begin().pointed_node(), children_.end().pointed_node());
+  }
+}
+
 bool cancel_node::cancel(cancel_cause cause) noexcept {
   if (cancelled() || cause == cancel_cause::none) return false;
   cause_ = cause;

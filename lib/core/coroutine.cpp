@@ -64,6 +64,7 @@ void coroutine::end() noexcept {
   coroutine_body& body = body_;
   const core::stack_pool::stack whole = stack_;
   if (handle_) handle_->release();
+  own_node_.hand_up_children();  // calls that it left running are still those of what it served
   this->~coroutine();
   home.stacks().release(whole);
   body.ended(home.executor());
@@ -137,13 +138,16 @@ void await_base::completed() noexcept {
 void await_base::dropped() noexcept {
   core::loop& home = owner_.home();
   if (home.is_current()) {
-    // Queued, and never resumed in here: who drops a handler may hold a lock, or be half destroyed.
-    if (std::exchange(state_, state::done) == state::waiting) owner_.wake();
+    completed_later();  // who drops a handler may hold a lock, or be half destroyed
   } else if (home.context_ends_here()) {
     completed();  // at once: nothing runs any more
   } else {
     complete_by_post();
   }
+}
+
+void await_base::completed_later() noexcept {
+  if (std::exchange(state_, state::done) == state::waiting) owner_.wake();
 }
 
 /// On its way to the loop.

@@ -1,5 +1,6 @@
 #include "core/loop.hpp"
 
+#include "core/call_scope.hpp"
 #include "core/coroutine.hpp"
 #include "core/runtime_core.hpp"
 
@@ -180,6 +181,7 @@ void loop::end_turn() noexcept {
     if (!ready_.empty() || !turn_end_hooks_.empty()) post_turn();
     return;
   }
+  const call_scope::entered outside(nullptr);  // what is ready belongs to others
   const int limit = context_gone() ? most_rounds_at_the_end : most_rounds;
   for (int round = 0; round < limit; ++round) {
     while (ready_.empty()) {

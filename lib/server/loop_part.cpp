@@ -15,7 +15,7 @@ constexpr std::size_t largest_kept_message = 16 * 1024;
 }  // namespace
 
 loop_part::loop_part(core::loop& home, std::shared_ptr<server_settings> server)
-    : home_(home), server_(std::move(server)), messages_(server_->methods.size()) {}
+    : home_(home), server_(std::move(server)), messages_(server_->methods.size()), next_loop_(home.index()) {}
 
 loop_part::~loop_part() = default;
 
@@ -46,6 +46,20 @@ void loop_part::remove(connection& closed) noexcept {
 void loop_part::at_turn_end() noexcept {
   closed_.clear();
   if (over_ || (stopping_ && has_ended())) finish_stop();
+}
+
+core::loop* loop_part::next_loop_for(const method_entry& method) noexcept {
+  switch (method.run_on.where()) {
+    case placement::kind::reading_loop:
+      return &home_;
+    case placement::kind::spread:
+      return &server_->runtime->at(next_loop_++ % server_->runtime->loop_count());
+    case placement::kind::loop:
+      return &server_->runtime->at(method.run_on.index());
+    case placement::kind::executor:
+      break;
+  }
+  return nullptr;
 }
 
 message_pair loop_part::take_messages(const method_entry& method) {
@@ -86,6 +100,12 @@ void loop_part::log_broken(const endpoint& peer, std::string_view why) noexcept 
                   {{"peer", peer.to_string()},
                    {"why", why},
                    {"not logged before", std::to_string(std::exchange(broken_unlogged_, 0))}});
+}
+
+void loop_part::log_dropped(const running_call& call) noexcept {
+  home_.log().log(
+      log_level::warning,
+      fmt::format("{} has dropped its done without a call: nobody can answer any more", call.describe()), {});
 }
 
 void loop_part::call_over() noexcept {

@@ -43,6 +43,9 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   /// Removed at the end of the turn.
   void remove(connection& closed) noexcept;
 
+  /// Where the next call of a method is handled; null: on the method's executor.
+  core::loop* next_loop_for(const method_entry& method) noexcept;
+
   message_pair take_messages(const method_entry& method);
   /// \param request_size in bytes, as it came: what the request may have reserved.
   void recycle(const method_entry& method, message_pair messages, std::size_t request_size) noexcept;
@@ -51,6 +54,7 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   void log_unanswered(const running_call& call) noexcept;
   /// At most once a second: a peer must not be able to fill a disk.
   void log_broken(const endpoint& peer, std::string_view why) noexcept;
+  void log_dropped(const running_call& call) noexcept;
   /// Held while a call is destroyed without the loop, which has ended.
   std::mutex& after_the_end() noexcept { return after_the_end_; }
 
@@ -94,6 +98,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   std::vector<std::vector<message_pair>> messages_;  // by the method's index
   core::time_point next_broken_line_ = core::time_point::min();
   std::size_t broken_unlogged_ = 0;
+
+  std::size_t next_loop_;  // of the calls that are spread over the loops
 
   bool stopping_ = false;
   bool killing_ = false;                                 // running calls were cancelled

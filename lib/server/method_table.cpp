@@ -33,7 +33,8 @@ void method_table::insert(service_entry& into, method_entry entry) {
   into.methods.push_back(&entries_.emplace_back(std::move(entry)));
 }
 
-void method_table::add(std::shared_ptr<google::protobuf::Service> service, error_code& ec) {
+void method_table::add(std::shared_ptr<google::protobuf::Service> service, const method_options& options,
+                       error_code& ec) {
   const auto& descriptor = *service->GetDescriptor();
   service_entry& into = this->service(descriptor);
   if (!into.methods.empty()) {
@@ -46,16 +47,18 @@ void method_table::add(std::shared_ptr<google::protobuf::Service> service, error
            {.descriptor = method,
             .request_prototype = &service->GetRequestPrototype(method),
             .response_prototype = &service->GetResponsePrototype(method),
-            .handler = [service, method](
-                           server_call& call, const google::protobuf::Message& request,
-                           google::protobuf::Message& response, google::protobuf::Closure& done,
-                           yield_context) { service->CallMethod(method, &call, &request, &response, &done); },
-            .index = 0});
+            .handler = detail::generated_handler(
+                [service, method](server_call& call, const google::protobuf::Message& request,
+                                  google::protobuf::Message& response, google::protobuf::Closure& done) {
+                  service->CallMethod(method, &call, &request, &response, &done);
+                }),
+            .run_on = options.run_on,
+            .interceptors = options.interceptors});
   }
 }
 
-void method_table::add(const google::protobuf::MethodDescriptor& method, method_handler handler,
-                       error_code& ec) {
+void method_table::add(const google::protobuf::MethodDescriptor& method, detail::any_handler handler,
+                       const method_options& options, error_code& ec) {
   service_entry& into = service(*method.service());
   const bool known = std::any_of(into.methods.begin(), into.methods.end(),
                                  [&](const method_entry* each) { return each->descriptor == &method; });
@@ -67,7 +70,14 @@ void method_table::add(const google::protobuf::MethodDescriptor& method, method_
                 .request_prototype = prototype(method.input_type()),
                 .response_prototype = prototype(method.output_type()),
                 .handler = std::move(handler),
-                .index = 0});
+                .run_on = options.run_on,
+                .interceptors = options.interceptors});
+}
+
+method_entry* method_table::find(const google::protobuf::MethodDescriptor& method) noexcept {
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const method_entry& each) { return each.descriptor == &method; });
+  return found == entries_.end() ? nullptr : &*found;
 }
 
 void method_table::limit(const google::protobuf::MethodDescriptor& method, std::size_t most, error_code& ec) {

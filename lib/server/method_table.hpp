@@ -1,7 +1,9 @@
 #pragma once
 
-#include <braid/coroutine.hpp>
 #include <braid/error.hpp>
+#include <braid/handler.hpp>
+#include <braid/interceptor.hpp>
+#include <braid/placement.hpp>
 
 #include "server/load.hpp"
 
@@ -12,30 +14,22 @@
 
 #include <cstddef>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace braid {
-class server_call;
-}
-
 namespace braid::server_side {
-
-/// Runs a handler. `done` is run once, then or later, when it has answered.
-using method_handler =
-    std::function<void(server_call&, const google::protobuf::Message& request,
-                       google::protobuf::Message& response, google::protobuf::Closure& done, yield_context)>;
 
 /// One method that a server has.
 struct method_entry {
   const google::protobuf::MethodDescriptor* descriptor;
   const google::protobuf::Message* request_prototype;
   const google::protobuf::Message* response_prototype;
-  method_handler handler;
-  std::size_t index;                                   ///< Its place in the table.
+  detail::any_handler handler;
+  placement run_on;
+  std::vector<server_interceptor> interceptors;        ///< The server's and the method's.
+  std::size_t index = 0;                               ///< Its place in the table.
   std::unique_ptr<concurrency_limit> limit = nullptr;  ///< Null: none of its own.
 };
 
@@ -44,9 +38,12 @@ struct method_entry {
 class method_table {
  public:
   /// Adds all methods of a service. 22 when it is there already.
-  void add(std::shared_ptr<google::protobuf::Service> service, error_code& ec);
+  void add(std::shared_ptr<google::protobuf::Service> service, const method_options& options, error_code& ec);
   /// Adds one method. 22 when it is there already.
-  void add(const google::protobuf::MethodDescriptor& method, method_handler handler, error_code& ec);
+  void add(const google::protobuf::MethodDescriptor& method, detail::any_handler handler,
+           const method_options& options, error_code& ec);
+  /// The entry of a method that was added, or null.
+  method_entry* find(const google::protobuf::MethodDescriptor& method) noexcept;
 
   /// errc::no_service or errc::no_method when it is not there. `service` may lack its package.
   const method_entry* find(std::string_view service, std::string_view method, error_code& ec) const noexcept;

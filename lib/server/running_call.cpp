@@ -1,13 +1,19 @@
 #include "server/running_call.hpp"
 
+#include "core/call_scope.hpp"
 #include "core/coroutine.hpp"
+#include "core/scoped_executor.hpp"
 #include "server/connection.hpp"
+#include "server/handler_chain.hpp"
+#include "server/handler_run.hpp"
 #include "server/loop_part.hpp"
 
 #include <boost/asio/error.hpp>
 #include <fmt/format.h>
 
 #include <mutex>
+#include <utility>
+#include <variant>
 
 namespace braid::server_side {
 
@@ -35,13 +41,31 @@ std::string running_call::describe() const {
   return fmt::format("the handler of {}", method_.descriptor->full_name());
 }
 
+core::loop& running_call::home() const noexcept { return part_->home(); }
+
 void running_call::start() noexcept {
-  core::loop& home = part_->home();
-  if (deadline_ != core::time_point::max()) home.arm(timer_, deadline_);
-  if (!detail::coroutine::start(home, *this, {.parent = this, .deadline = deadline_},
-                                detail::start_mode::now)) {
+  if (deadline_ != core::time_point::max()) home().arm(timer_, deadline_);
+  if (method_.interceptors.empty() && start_apart()) return;
+  ++running_;
+  if (!detail::coroutine::start(home(), *this, {.parent = this, .deadline = deadline_},
+                                detail::start_mode::now))
     refuse({ENOMEM, boost::system::system_category()}, "no memory for the handler's coroutine");
+}
+
+bool running_call::start_apart() noexcept {
+  core::loop* const where = part_->next_loop_for(method_);
+  const bool in_coroutine = !std::holds_alternative<detail::awaitable_handler>(method_.handler) &&
+                            !std::holds_alternative<detail::callback_handler>(method_.handler);
+  if (where == &home() && in_coroutine) return false;
+  const auto run = handler_run::make(*this, where);
+  {
+    const std::lock_guard lock(mutex_);
+    scope_ = run;
+    run_ = run.get();
   }
+  ++running_;
+  run->start();
+  return true;
 }
 
 void running_call::refuse(const error_code& code, std::string_view text) noexcept {
@@ -51,45 +75,162 @@ void running_call::refuse(const error_code& code, std::string_view text) noexcep
 
 void running_call::refused(const error_code&) noexcept {}
 
+bool running_call::invoke(yield_context yield) {
+  const google::protobuf::Message& request = *messages_.request;
+  google::protobuf::Message& response = *messages_.response;
+  if (const auto* stackful = std::get_if<detail::stackful_handler>(&method_.handler)) {
+    (*stackful)(*this, request, response, yield);
+    return true;
+  }
+  if (const auto* plain = std::get_if<detail::plain_handler>(&method_.handler)) {
+    (*plain)(*this, request, response);
+    return true;
+  }
+  std::get<detail::generated_handler>(method_.handler)(*this, request, response, *this);
+  return false;
+}
+
 void running_call::run(yield_context yield) {
-  method_.handler(*this, *messages_.request, *messages_.response, *this, yield);
+  if (method_.interceptors.empty()) {
+    if (invoke(yield)) Run();
+    return;
+  }
+  handler_chain chain(*this);
+  chain_ = &chain;
+  chain.run(0, yield);
+  chain_ = nullptr;
+  if (chain.gave_up()) return;  // answered already; the handler still has the messages
+  done_called_.store(true);
+  finish();
 }
 
 void running_call::failed(detail::failure why) noexcept {
-  detail::report_failure(why, describe());
-  set_failed(errc::internal, fmt::format("the handler of {} failed", method_.descriptor->full_name()));
-  if (!done_called_.exchange(true)) finished_ = true;
+  report(why, "the handler");
+  if (done_called_.exchange(true)) return;
+  fail("the handler");
+  answered();
 }
 
-void running_call::ended(const detail::loop_executor&) noexcept {
-  coroutine_ended_ = true;
-  if (finished_) answer();
-  destroy_if_over();
+void running_call::ended(const detail::loop_executor&) noexcept { part_over(); }
+
+/// Runs `function` on the loop, now or later. False: it has ended.
+template <typename Function>
+bool running_call::on_loop(Function function) noexcept {
+  if (home().is_current()) {
+    function();
+    return true;
+  }
+  return home().post([keep = part_, function = std::move(function)]() mutable { function(); });
 }
 
 void running_call::Run() {
   if (done_called_.exchange(true)) return;
-  core::loop& home = part_->home();
-  if (home.is_current()) {
-    finish();
-    return;
-  }
-  if (!home.post([this, keep = part_] { finish(); })) finish_without_loop();
+  if (!on_loop([this] { finish(); })) note_without_loop(false, true);
 }
 
 // Also inside the handler's coroutine, which may go on after its answer.
 void running_call::finish() noexcept {
-  finished_ = true;
-  answer();
+  answered();
   destroy_if_over();
 }
 
-// The runtime is gone, and with it the coroutine and all that this call was part of.
-void running_call::finish_without_loop() noexcept {
+void running_call::answered() noexcept {
+  if (chain_) {
+    chain_->answered();
+  } else {
+    finished_ = true;
+    answer();
+  }
+}
+
+void running_call::part_over() noexcept {
+  --running_;
+  destroy_if_over();
+}
+
+void running_call::handler_returned(bool answers) noexcept {
+  const bool finished = answers && !done_called_.exchange(true);
+  const bool told = on_loop([this, finished] {
+    if (finished) answered();
+    part_over();
+  });
+  if (!told) note_without_loop(true, finished);
+}
+
+void running_call::handler_threw(detail::failure why) noexcept {
+  const bool told = on_loop([this, why = std::move(why)] {
+    failed(why);
+    part_over();
+  });
+  if (!told) note_without_loop(true, !done_called_.exchange(true));
+}
+
+void running_call::handler_refused(const error_code& code, std::string_view text) noexcept {
+  const bool told = on_loop([this, code, text = std::string(text)] {
+    set_failed(code, text);
+    done_called_.store(true);
+    answered();
+    part_over();
+  });
+  if (!told) note_without_loop(true, !done_called_.exchange(true));
+}
+
+void running_call::done_dropped() noexcept {
+  const bool told = on_loop([this] {
+    if (cancelled() != cancel_cause::none) {
+      finish();
+    } else {
+      dropped_ = true;
+      part_->log_dropped(*this);
+    }
+  });
+  if (!told) note_without_loop(false, true);
+}
+
+void running_call::note_failure(const detail::failure& why, std::string_view who) noexcept {
+  report(why, who);
+  fail(who);
+}
+
+// What a cancelled handler throws is most often the "aborted" of its last wait.
+void running_call::report(const detail::failure& why, std::string_view who) noexcept {
+  const bool expected = cancel_node::cancelled() && why.code == boost::asio::error::operation_aborted;
+  const log_level level = expected ? log_level::debug : log_level::error;
+  const std::string& method = method_.descriptor->full_name();
+  if (home().log().enabled(level))
+    home().log().log(level, fmt::format("{} of {} was ended by an exception: {}", who, method, why.text), {});
+}
+
+void running_call::fail(std::string_view who) noexcept {
+  set_failed(errc::internal, fmt::format("{} of {} failed", who, method_.descriptor->full_name()));
+}
+
+void running_call::clear_failure() noexcept {
+  error_ = {};
+  text_.clear();
+}
+
+void running_call::show_cancellation() noexcept {
+  if (!cancel_node::cancelled()) return;
+  set_failed(
+      cause() == cancel_cause::shutdown ? make_error_code(errc::logoff) : outcome::cancelled(cause()).code,
+      {});
+}
+
+// The runtime is gone, and with it all that this call was part of. The handler and `done` may tell so on
+// different threads.
+void running_call::note_without_loop(bool part_over, bool finished) noexcept {
   const auto part = part_;
+  {
+    const std::lock_guard lock(part->after_the_end());
+    loop_ended_ = true;
+    if (part_over) --running_;
+    finished_ = finished_ || finished || dropped_;
+    if (running_ != 0 || !finished_) return;
+  }
   run_notifications();
+  if (scope_) scope_->end();
   const std::lock_guard lock(part->after_the_end());
-  loop_ended_ = true;
   delete this;
 }
 
@@ -99,6 +240,7 @@ void running_call::notify_later() noexcept {
 
 void running_call::notify() noexcept {
   run_notifications();
+  if (dropped_ && cancel_node::cancelled()) answered();
   notify_.queued = false;  // only now: a notification may run `done`, which must not destroy this in here
   destroy_if_over();
 }
@@ -107,8 +249,17 @@ void running_call::on_cancel(cancel_cause cause) noexcept {
   shown_cause_.store(cause, std::memory_order_release);
   if (cause == cancel_cause::deadline) answer_with(errc::timed_out, "the deadline has passed");
   if (cause == cancel_cause::shutdown) answer_with(errc::logoff, "the server is stopping");
-  if (coroutine_ended_ && !finished_) part_->log_unanswered(*this);
-  if (!notifications_.empty()) notify_later();
+  if (running_ == 0 && !finished_ && !dropped_) part_->log_unanswered(*this);
+  if (cause == cancel_cause::shutdown && chain_ && run_) chain_->give_up();
+  std::shared_ptr<core::call_scope> scope;
+  bool notifies = dropped_;
+  {
+    const std::lock_guard lock(mutex_);
+    scope = scope_;
+    notifies = notifies || !notifications_.empty();
+  }
+  if (scope) scope->cancel(cause);
+  if (notifies) notify_later();
 }
 
 void running_call::connection_lost() noexcept {
@@ -151,27 +302,51 @@ void running_call::leave_connection() noexcept {
 }
 
 void running_call::destroy_if_over() noexcept {
-  if (!coroutine_ended_ || !finished_ || notify_.queued) return;
+  if (running_ != 0 || !finished_ || notify_.queued) return;
   run_notifications();
   detach_children();  // calls that the handler left running go on
+  if (scope_) scope_->end();
   delete this;
 }
 
+// On any thread, as is all below, as long as the handler has not answered.
 void running_call::NotifyOnCancel(google::protobuf::Closure* callback) {
-  notifications_.push_back(callback);
-  if (cancel_node::cancelled()) notify_later();
+  {
+    const std::lock_guard lock(mutex_);
+    notifications_.push_back(callback);
+  }
+  if (cancelled() == cancel_cause::none) return;
+  on_loop([this] { notify_later(); });
 }
 
 void running_call::run_notifications() noexcept {
+  std::unique_lock lock(mutex_);
   while (!notifications_.empty()) {
     google::protobuf::Closure* const next = notifications_.back();
     notifications_.pop_back();
+    lock.unlock();
     try {
       next->Run();
     } catch (...) {
       detail::report_failure(detail::describe_current_exception(), "a callback of " + describe());
     }
+    lock.lock();
   }
+}
+
+std::shared_ptr<core::call_scope> running_call::scope() {
+  const std::lock_guard lock(mutex_);
+  if (!scope_) {
+    scope_ = std::make_shared<core::call_scope>(deadline_, &home());
+    scope_->set_node(this);
+    if (const cancel_cause cause = cancelled(); cause != cancel_cause::none) scope_->cancel(cause);
+  }
+  return scope_;
+}
+
+boost::asio::any_io_executor running_call::get_executor() {
+  if (run_) return run_->executor();
+  return core::scoped_executor(home().executor(), scope());
 }
 
 }  // namespace braid::server_side

@@ -15,13 +15,17 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace braid::server_side {
 
 class connection;
+class handler_chain;
+class handler_run;
 class loop_part;
 
 /// The messages of one call, used again by later calls of the method.
@@ -33,8 +37,9 @@ struct message_pair {
 /// One call at the server: a root of the cancellation tree below which the handler's coroutine and its calls
 /// are.
 ///
-/// It lives until the handler's coroutine has ended and `done` was run, also when the call was answered
-/// without them: at its deadline, or because its client is gone.
+/// It lives until the handler has ended and `done` was run, also when the call was answered without them: at
+/// its deadline, or because its client is gone. The handler runs in a coroutine of this loop, which is part
+/// of this object, or as a handler_run.
 class running_call final
     : public server_call,
       public cancel_node,
@@ -46,7 +51,10 @@ class running_call final
   running_call(loop_part& part, connection& from, const method_entry& method, std::int64_t id,
                message_pair messages, core::time_point deadline);
 
+  core::loop& home() const noexcept;
+  const method_entry& entry() const noexcept { return method_; }
   google::protobuf::Message& request() noexcept { return *messages_.request; }
+  google::protobuf::Message& response() noexcept { return *messages_.response; }
   const google::protobuf::Message& response() const noexcept { return *messages_.response; }
   /// Keeps its place within the limits until it is destroyed.
   void occupy(call_place place) noexcept { place_.emplace(std::move(place)); }
@@ -63,6 +71,29 @@ class running_call final
   /// The client wants no answer any more: the same.
   void cancelled_by_client(cancel_cause cause) noexcept;
 
+  // What a handler_run tells, on any thread: one of the first three, once.
+
+  void handler_returned(bool answers) noexcept;
+  void handler_threw(detail::failure why) noexcept;
+  /// The handler never ran.
+  void handler_refused(const error_code& code, std::string_view text) noexcept;
+  /// Nobody can run done() any more.
+  void done_dropped() noexcept;
+
+  /// Runs the handler in the coroutine of `yield`; returns whether it has answered by returning.
+  bool invoke(yield_context yield);
+  google::protobuf::Closure& done() noexcept { return *this; }
+
+  // For the interceptors' chain, on the loop.
+
+  /// Starts the handler where it runs otherwise than in this call's own coroutine; else returns false.
+  bool start_apart() noexcept;
+  /// What was running has failed the call by throwing; `who` did.
+  void note_failure(const detail::failure& why, std::string_view who) noexcept;
+  void clear_failure() noexcept;
+  /// Shows a cancellation as the call's error.
+  void show_cancellation() noexcept;
+
   // server_call
   const google::protobuf::MethodDescriptor& method() const noexcept override { return *method_.descriptor; }
   const endpoint& remote_side() const noexcept override { return remote_side_; }
@@ -70,6 +101,8 @@ class running_call final
   const auth_context* auth() const noexcept override { return auth_.get(); }
   cancel_cause cancelled() const noexcept override { return shown_cause_.load(std::memory_order_acquire); }
   void NotifyOnCancel(google::protobuf::Closure* callback) override;
+  boost::asio::any_io_executor get_executor() override;
+  std::shared_ptr<core::call_scope> scope() override;
 
   /// Its place among the calls of its connection, until it has left that.
   using connection_hook =
@@ -89,8 +122,14 @@ class running_call final
   void Run() override;
 
   void on_cancel(cancel_cause cause) noexcept override;
+  template <typename Function>
+  bool on_loop(Function function) noexcept;
   void finish() noexcept;
-  void finish_without_loop() noexcept;
+  void answered() noexcept;
+  void part_over() noexcept;
+  void report(const detail::failure& why, std::string_view who) noexcept;
+  void fail(std::string_view who) noexcept;
+  void note_without_loop(bool part_over, bool finished) noexcept;
   void notify() noexcept;
   void notify_later() noexcept;
   void answer() noexcept;
@@ -123,11 +162,16 @@ class running_call final
   core::time_point deadline_;
   deadline_timer timer_{*this};
   notify_node notify_{*this};
+  std::mutex mutex_;  // guards what the handler may ask for on any thread: up to scope_
   std::vector<google::protobuf::Closure*> notifications_;
+  std::shared_ptr<core::call_scope> scope_;  // of calls that are made for this one; run_ where there is one
+  handler_run* run_ = nullptr;
+  handler_chain* chain_ = nullptr;  // while interceptors run: they decide when this is answered
   std::atomic<cancel_cause> shown_cause_{cancel_cause::none};
   std::atomic<bool> done_called_{false};
   bool finished_ = false;  // `done` was run, and has arrived on the loop
-  bool coroutine_ended_ = false;
+  int running_ = 0;        // its own coroutine and its handler_run, as long as they run
+  bool dropped_ = false;   // nobody can run `done`
   bool loop_ended_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <variant>
 
 namespace braid {
 namespace {
@@ -15,6 +16,30 @@ constexpr auto patience = std::chrono::milliseconds(20);
 
 [[noreturn]] void throw_error(int value, const std::string& what) {
   throw boost::system::system_error({value, boost::system::system_category()}, what);
+}
+
+/// Throws when a handler cannot run there.
+void check_placement(const core::runtime_core& runtime, const std::string& name, const placement& where,
+                     const detail::any_handler* handler = nullptr) {
+  if (where.where() == placement::kind::loop && where.index() >= runtime.loop_count()) {
+    throw_error(EINVAL, fmt::format("{} is placed on loop {}, and the runtime has {}", name, where.index(),
+                                    runtime.loop_count()));
+  }
+  if (where.where() != placement::kind::executor) return;
+  if (!where.executor()) throw_error(EINVAL, fmt::format("{} is placed on an executor that is empty", name));
+  if (handler && std::holds_alternative<detail::stackful_handler>(*handler)) {
+    throw_error(EINVAL, fmt::format("{} is stackful and placed on an executor: a yield_context needs a loop; "
+                                    "use a plain function, whose synchronous calls block there",
+                                    name));
+  }
+}
+
+/// A method's options with the server's own interceptors before the method's.
+method_options within(const server_options& whole, const method_options& options) {
+  method_options joined = options;
+  joined.interceptors.insert(joined.interceptors.begin(), whole.interceptors.begin(),
+                             whole.interceptors.end());
+  return joined;
 }
 
 }  // namespace
@@ -32,35 +57,31 @@ server::~server() {
   }
 }
 
-void server::add_service(std::unique_ptr<google::protobuf::Service> service) {
-  add_shared(std::shared_ptr<google::protobuf::Service>(std::move(service)));
+void server::add_service(std::unique_ptr<google::protobuf::Service> service, const method_options& options) {
+  add_shared(std::shared_ptr<google::protobuf::Service>(std::move(service)), options);
 }
 
-void server::add_service(google::protobuf::Service& service) {
-  add_shared(std::shared_ptr<google::protobuf::Service>(&service, [](google::protobuf::Service*) {}));
+void server::add_service(google::protobuf::Service& service, const method_options& options) {
+  add_shared(std::shared_ptr<google::protobuf::Service>(&service, [](google::protobuf::Service*) {}),
+             options);
 }
 
-void server::add_shared(std::shared_ptr<google::protobuf::Service> service) {
+void server::add_shared(std::shared_ptr<google::protobuf::Service> service, const method_options& options) {
   const std::string name = service->GetDescriptor()->full_name();
   if (core_->started()) throw_error(EINVAL, fmt::format("service {} is added after the start", name));
+  check_placement(core_->runtime(), name, options.run_on);
   error_code ec;
-  core_->methods().add(std::move(service), ec);
+  core_->methods().add(std::move(service), within(core_->options(), options), ec);
   if (ec) throw boost::system::system_error(ec, fmt::format("service {} is there already", name));
 }
 
-void server::handle(const google::protobuf::MethodDescriptor& method, untyped_handler handler) {
+void server::add_handler(const google::protobuf::MethodDescriptor& method, detail::any_handler handler,
+                         const method_options& options) {
   if (core_->started())
     throw_error(EINVAL, fmt::format("method {} is added after the start", method.full_name()));
+  check_placement(core_->runtime(), method.full_name(), options.run_on, &handler);
   error_code ec;
-  core_->methods().add(
-      method,
-      [handler = std::move(handler)](server_call& call, const google::protobuf::Message& request,
-                                     google::protobuf::Message& response, google::protobuf::Closure& done,
-                                     yield_context yield) {
-        handler(call, request, response, yield);
-        done.Run();
-      },
-      ec);
+  core_->methods().add(method, std::move(handler), within(core_->options(), options), ec);
   if (ec)
     throw boost::system::system_error(ec, fmt::format("method {} is there already", method.full_name()));
 }
@@ -71,6 +92,16 @@ void server::limit_concurrency(const google::protobuf::MethodDescriptor& method,
   error_code ec;
   core_->methods().limit(method, most, ec);
   if (ec) throw boost::system::system_error(ec, fmt::format("no method {} to limit", method.full_name()));
+}
+
+void server::set_options(const google::protobuf::MethodDescriptor& method, const method_options& options) {
+  if (core_->started())
+    throw_error(EINVAL, fmt::format("the options of {} are set after the start", method.full_name()));
+  server_side::method_entry* const entry = core_->methods().find(method);
+  if (!entry) throw_error(EINVAL, fmt::format("method {} was not added", method.full_name()));
+  check_placement(core_->runtime(), method.full_name(), options.run_on, &entry->handler);
+  entry->run_on = options.run_on;
+  entry->interceptors = within(core_->options(), options).interceptors;
 }
 
 void server::start(std::string_view address) {

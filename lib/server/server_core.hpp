@@ -23,6 +23,7 @@ class server_core final : public std::enable_shared_from_this<server_core>, priv
   server_core(std::shared_ptr<core::runtime_core> runtime, const server_options& options);
 
   method_table& methods() noexcept { return settings_->methods; }
+  const server_options& options() const noexcept { return settings_->options; }
   core::runtime_core& runtime() const noexcept { return *settings_->runtime; }
   bool started() const noexcept { return started_; }
 

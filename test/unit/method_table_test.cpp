@@ -21,7 +21,7 @@ const google::protobuf::MethodDescriptor& echo_method() {
 TEST_CASE("method table: a service is found by its full and by its short name") {
   method_table table;
   error_code ec;
-  table.add(std::make_shared<server_test::echo_service>(), ec);
+  table.add(std::make_shared<server_test::echo_service>(), {}, ec);
   REQUIRE_FALSE(ec);
   CHECK(table.size() == 2);
   const auto* full = table.find("golden.EchoService", "Echo", ec);
@@ -34,7 +34,7 @@ TEST_CASE("method table: a service is found by its full and by its short name") 
 TEST_CASE("method table: what is not there is told apart by service and method") {
   method_table table;
   error_code ec;
-  table.add(std::make_shared<server_test::echo_service>(), ec);
+  table.add(std::make_shared<server_test::echo_service>(), {}, ec);
   for (const char* name : {"", "Echo", "golden", "golden.", "golden.NoSuchService", "other.EchoService"}) {
     ec = {};
     CHECK_FALSE(table.find(name, "Echo", ec));
@@ -48,17 +48,17 @@ TEST_CASE("method table: what is not there is told apart by service and method")
 }
 
 TEST_CASE("method table: a method is there once, whether it came with its service or alone") {
-  const auto nothing = [](auto&&...) {};
+  const braid::detail::plain_handler nothing = [](auto&&...) {};
   method_table table;
   error_code ec;
-  table.add(echo_method(), nothing, ec);
+  table.add(echo_method(), nothing, {}, ec);
   REQUIRE_FALSE(ec);
-  table.add(*golden::EchoService::descriptor()->FindMethodByName("Missing"), nothing, ec);
+  table.add(*golden::EchoService::descriptor()->FindMethodByName("Missing"), nothing, {}, ec);
   REQUIRE_FALSE(ec);
-  table.add(echo_method(), nothing, ec);
+  table.add(echo_method(), nothing, {}, ec);
   CHECK(ec == boost::system::errc::invalid_argument);
   ec = {};
-  table.add(std::make_shared<server_test::echo_service>(), ec);
+  table.add(std::make_shared<server_test::echo_service>(), {}, ec);
   CHECK(ec == boost::system::errc::invalid_argument);
   CHECK(table.size() == 2);
 }
