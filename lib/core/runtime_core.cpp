@@ -49,6 +49,7 @@ runtime_core::runtime_core(runtime_options options, boost::asio::io_context* len
       environment_(options_.environment ? *options_.environment : environment{}),
       log_(options_.log ? options_.log : log_sink(stderr_log_sink), options_.log_at_least),
       seed_(options_.seed != 0 ? options_.seed : system_seed()),
+      compressors_(options_.compressors),
       lent_(lent != nullptr) {
   if (lent) {
     check_for_lent(options_, environment_);
