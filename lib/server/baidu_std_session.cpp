@@ -65,7 +65,11 @@ core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point now,
 }  // namespace
 
 baidu_std_session::baidu_std_session(connection& owner, net::outbound_queue& out)
-    : owner_(owner), out_(out), reader_(std::min(owner.part().options().max_body_size, largest_body)) {}
+    : owner_(owner),
+      out_(out),
+      reader_(std::min(owner.part().options().max_body_size, largest_body)),
+      frame_(owner.part().scratch().inbound),
+      meta_(owner.part().scratch().outbound) {}
 
 bool baidu_std_session::take_requests(core::time_point now) {
   while (owner_.takes_requests()) {

@@ -56,8 +56,8 @@ class baidu_std_session {
   connection& owner_;
   net::outbound_queue& out_;
   wire::frame_reader reader_;
-  wire::inbound_frame frame_;  // reused, so that its fields keep their memory
-  wire::rpc_meta meta_;        // likewise, for answers
+  wire::inbound_frame& frame_;  // the loop's, and used again, so that its fields keep their memory
+  wire::rpc_meta& meta_;        // likewise, for answers
   wire::peer_features client_;
   std::uint64_t frames_taken_ = 0;
   crowded why_dropped_ = crowded::no;
