@@ -56,6 +56,8 @@ baidu_std_session::baidu_std_session(connection& owner, net::outbound_queue& out
     : owner_(owner),
       out_(out),
       reader_(max_body_size(owner.part())),
+      frame_(owner.part().scratch().inbound),
+      meta_(owner.part().scratch().outbound),
       admission_(owner.part().options().auth ? admission::undecided : admission::open) {}
 
 bool baidu_std_session::take_requests(core::time_point now) {
@@ -69,7 +71,7 @@ bool baidu_std_session::take_requests(core::time_point now) {
         break;
       case wire::frame_reader::status::frame:
       case wire::frame_reader::status::oversized:
-        take(status, now);
+        take(frame_, status, now);
         break;
       case wire::frame_reader::status::broken:
         return false;
@@ -89,12 +91,13 @@ bool baidu_std_session::drop_what_finds_no_room() {
   return true;
 }
 
-void baidu_std_session::take(wire::frame_reader::status status, core::time_point now) {
+void baidu_std_session::take(const wire::inbound_frame& frame, wire::frame_reader::status status,
+                             core::time_point now) {
   ++frames_taken_;
   if (status == wire::frame_reader::status::frame) {
-    request(frame_, now);
+    request(frame, now);
   } else {
-    too_large(frame_);
+    too_large(frame);
   }
 }
 
@@ -103,41 +106,47 @@ void baidu_std_session::take(wire::frame_reader::status status, core::time_point
 bool baidu_std_session::may_pass(wire::frame_reader::status status, core::time_point now) {
   if (!frame_.meta.has_request || owner_.part().stopping()) return true;
   if (admission_ == admission::refused || !frame_.meta.authentication_data) {
-    refuse_client(admission_ == admission::refused ? "the connection's credential was refused"
-                                                   : "the connection's first request has no credential");
+    refuse_client(frame_, admission_ == admission::refused
+                              ? "the connection's credential was refused"
+                              : "the connection's first request has no credential");
     return false;
   }
   admission_ = admission::checking;
-  held_status_ = status;
-  held_since_ = now;
-  held_size_ = frame_.header.body_size;
-  owner_.check_credential(*frame_.meta.authentication_data);
+  held_ = std::make_unique<held_request>(held_request{.status = status, .since = now});
+  std::swap(held_->frame, frame_);
+  owner_.check_credential(*held_->frame.meta.authentication_data);
   return false;
 }
 
 void baidu_std_session::admit(std::shared_ptr<const auth_context> who) {
   admission_ = admission::open;
   who_ = std::move(who);
-  held_size_ = 0;
-  const core::time_point deadline = deadline_of(frame_.meta, held_since_, owner_.part().options());
-  if (deadline <= owner_.part().home().now() && deadline > held_since_) {
-    owner_.answer_error(frame_.meta.correlation_id.value_or(0), errc::timed_out,
+  const auto held = std::move(held_);
+  const wire::rpc_meta& meta = held->frame.meta;
+  const core::time_point deadline = deadline_of(meta, held->since, owner_.part().options());
+  if (deadline <= owner_.part().home().now() && deadline > held->since) {
+    owner_.answer_error(meta.correlation_id.value_or(0), errc::timed_out,
                         "the deadline passed while the credential was checked");
   } else {
-    take(held_status_, held_since_);
+    take(held->frame, held->status, held->since);
   }
 }
 
-void baidu_std_session::refuse_client(std::string_view text) {
+void baidu_std_session::refuse_client(const wire::inbound_frame& request, std::string_view text) {
   admission_ = admission::refused;
-  held_size_ = 0;
-  owner_.answer_error(frame_.meta.correlation_id.value_or(0), errc::auth_failed, text);
+  owner_.answer_error(request.meta.correlation_id.value_or(0), errc::auth_failed, text);
+}
+
+void baidu_std_session::refuse_client(std::string_view text) {
+  const auto held = std::move(held_);
+  refuse_client(held->frame, text);
 }
 
 void baidu_std_session::give_up(const error_code& code, std::string_view text) {
   if (admission_ != admission::checking) return;
   admission_ = admission::refused;
-  owner_.answer_error(frame_.meta.correlation_id.value_or(0), code, text);
+  const auto held = std::move(held_);
+  owner_.answer_error(held->frame.meta.correlation_id.value_or(0), code, text);
 }
 
 void baidu_std_session::request(const wire::inbound_frame& frame, core::time_point now) {

@@ -38,7 +38,9 @@ class baidu_std_session {
   /// ours. From any other it is a half-close.
   bool ends_with_client() const noexcept { return client_.takes_cancels(); }
   /// Bytes of frames that have arrived in part, or whole while the connection takes none.
-  std::size_t bytes_buffered() const noexcept { return reader_.bytes_buffered() + held_size_; }
+  std::size_t bytes_buffered() const noexcept {
+    return reader_.bytes_buffered() + (held_ ? held_->frame.header.body_size : 0);
+  }
   /// How many frames were taken.
   std::uint64_t frames_taken() const noexcept { return frames_taken_; }
   /// No more bytes will come.
@@ -58,7 +60,8 @@ class baidu_std_session {
  private:
   void hear_first(const wire::rpc_meta& meta);
   bool may_pass(wire::frame_reader::status status, core::time_point now);
-  void take(wire::frame_reader::status status, core::time_point now);
+  void take(const wire::inbound_frame& frame, wire::frame_reader::status status, core::time_point now);
+  void refuse_client(const wire::inbound_frame& request, std::string_view text);
   void request(const wire::inbound_frame& frame, core::time_point now);
   void control(const wire::rpc_meta& meta) noexcept;
   void refuse(std::int64_t id, crowded full, const method_entry* method);
@@ -73,18 +76,21 @@ class baidu_std_session {
   connection& owner_;
   net::outbound_queue& out_;
   wire::frame_reader reader_;
-  wire::inbound_frame frame_;  // reused, so that its fields keep their memory
-  wire::rpc_meta meta_;        // likewise, for answers
+  wire::inbound_frame& frame_;  // the loop's, and used again, so that its fields keep their memory
+  wire::rpc_meta& meta_;        // likewise, for answers
   wire::peer_features client_;
 
   /// Whether the client may call; decided once, by its first request.
   enum class admission : unsigned char { open, undecided, checking, refused };
   admission admission_;
   std::shared_ptr<const auth_context> who_;  // null: nobody asked
-  // While it is checked, frame_ is the first request. Nothing is read meanwhile, so it stays in place.
-  wire::frame_reader::status held_status_ = wire::frame_reader::status::need_more;
-  core::time_point held_since_{};
-  std::size_t held_size_ = 0;
+  /// The first request, while the client is checked. Nothing is read meanwhile, so its bytes stay in place.
+  struct held_request {
+    wire::inbound_frame frame{};
+    wire::frame_reader::status status;
+    core::time_point since;
+  };
+  std::unique_ptr<held_request> held_;
   std::uint64_t frames_taken_ = 0;
   crowded why_dropped_ = crowded::no;
   bool ended_ = false;
