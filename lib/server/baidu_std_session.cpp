@@ -119,6 +119,7 @@ bool baidu_std_session::may_pass(wire::frame_reader::status status, core::time_p
 }
 
 void baidu_std_session::admit(std::shared_ptr<const auth_context> who) {
+  if (admission_ != admission::checking) return;
   admission_ = admission::open;
   who_ = std::move(who);
   const auto held = std::move(held_);
@@ -138,6 +139,7 @@ void baidu_std_session::refuse_client(const wire::inbound_frame& request, std::s
 }
 
 void baidu_std_session::refuse_client(std::string_view text) {
+  if (admission_ != admission::checking) return;
   const auto held = std::move(held_);
   refuse_client(held->frame, text);
 }
