@@ -5,6 +5,7 @@
 
 #include <braid/authenticator.hpp>
 #include <braid/buffer.hpp>
+#include <braid/call_completion.hpp>
 #include <braid/call_id.hpp>
 #include <braid/cancellation.hpp>
 #include <braid/channel.hpp>
@@ -24,3 +25,4 @@
 #include <braid/runtime.hpp>
 #include <braid/server.hpp>
 #include <braid/spawn.hpp>
+#include <braid/stub.hpp>

@@ -26,7 +26,7 @@ class awaited_call final : public detail::await_base, public root_call {
 };
 
 /// The same where the call runs on another runtime's loop.
-class awaited_elsewhere final : public detail::await_base, public detail::erased_completion<error_code> {
+class awaited_elsewhere final : public detail::await_base, public detail::call_completion {
  public:
   using await_base::await_base;
   void complete(const detail::loop_executor&, error_code) override { called(); }
@@ -50,7 +50,7 @@ outcome refusal(yield_context yield, const controller& control) {
 }
 
 /// A foreign thread's wait.
-class blocking_completion final : public detail::erased_completion<error_code> {
+class blocking_completion final : public detail::call_completion {
  public:
   void complete(const detail::loop_executor&, error_code) override { ended_.set(); }
   void complete_without_loop(error_code) override { ended_.set(); }
@@ -67,7 +67,7 @@ void post_closure(core::runtime_core& runtime, google::protobuf::Closure* done) 
 }
 
 /// The `done` of a protobuf call.
-class closure_completion final : public detail::erased_completion<error_code> {
+class closure_completion final : public detail::call_completion {
  public:
   explicit closure_completion(google::protobuf::Closure* done) noexcept : done_(done) {}
   void complete(const detail::loop_executor& home, error_code) override {
@@ -91,10 +91,6 @@ class closure_completion final : public detail::erased_completion<error_code> {
 };
 
 // Empty when no server was asked.
-std::string peer_of(const controller& control) {
-  return control.attempts() != 0 ? control.remote_side().to_string() : std::string();
-}
-
 /// What the thread that starts a call brings along: the deadline of the coroutine that it runs, on whatever
 /// loop.
 core::time_point callers_deadline(const controller* control) noexcept {
@@ -107,7 +103,7 @@ core::time_point callers_deadline(const controller* control) noexcept {
 enum class request_lifetime : bool { initiation, call };
 
 void start_elsewhere(const std::shared_ptr<call_target>& target, const call_request& wanted,
-                     request_lifetime lifetime, detail::erased_completion<error_code>* completion,
+                     request_lifetime lifetime, detail::call_completion* completion,
                      std::shared_ptr<detail::cancel_handle> cancel) {
   core::loop& home = target->runtime().home();
   const core::time_point latest = callers_deadline(wanted.control);
@@ -139,7 +135,7 @@ int channel_base::capacity() const noexcept { return target_->capacity(); }
 
 void channel_base::start_call(controller* control, const google::protobuf::MethodDescriptor& method,
                               const google::protobuf::Message& request, google::protobuf::Message& response,
-                              detail::erased_completion<error_code>* completion,
+                              detail::call_completion* completion,
                               std::shared_ptr<detail::cancel_handle> cancel) {
   const call_request wanted{&method, &request, &response, control};
   if (core::loop* const here = target_->runtime().current()) {
@@ -175,7 +171,7 @@ void channel_base::await_call(controller* control, const google::protobuf::Metho
   if (yield.error_target()) {
     *yield.error_target() = used.error();
   } else if (used.error()) {
-    throw call_error(used.error(), used.ErrorText(), client::peer_of(used), used.attempts());
+    throw detail::describe_failure(used);
   }
 }
 
@@ -204,13 +200,20 @@ void channel_base::call(const google::protobuf::MethodDescriptor& method, contro
                         const google::protobuf::Message& request, google::protobuf::Message& response) {
   error_code ec;
   call(method, control, request, response, ec);
-  if (ec) throw call_error(ec, control.ErrorText(), client::peer_of(control), control.attempts());
+  if (ec) throw detail::describe_failure(control);
 }
 
 void channel_base::call(const google::protobuf::MethodDescriptor& method,
                         const google::protobuf::Message& request, google::protobuf::Message& response) {
   controller control;
   call(method, control, request, response);
+}
+
+void channel_base::call(const google::protobuf::MethodDescriptor& method,
+                        const google::protobuf::Message& request, google::protobuf::Message& response,
+                        error_code& ec) {
+  controller control;
+  call(method, control, request, response, ec);
 }
 
 void channel_base::CallMethod(const google::protobuf::MethodDescriptor* method,

@@ -1,3 +1,4 @@
+#include <braid/call_completion.hpp>
 #include <braid/controller.hpp>
 
 #include "client/sub_calls.hpp"
@@ -48,6 +49,13 @@ void controller_base::clear() {
 
 controller::controller() = default;
 controller::~controller() = default;
+
+call_error detail::describe_failure(const controller& failed) {
+  // The default endpoint stands for none.
+  const endpoint& peer = failed.remote_side();
+  return call_error(failed.error(), failed.ErrorText(), peer == endpoint() ? "" : peer.to_string(),
+                    failed.attempts());
+}
 
 call_id controller::call_id() { return braid::call_id(name_.handle()); }
 
