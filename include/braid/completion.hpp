@@ -164,8 +164,9 @@ void complete_by_post(Handler handler, const Executor& fallback, Args... args) {
     asio::post(executor, std::move(hop));
   } else {
     // The executor of an any_completion_handler can only dispatch, which must not happen in here.
-    asio::post(fallback,
-               [executor, hop = std::move(hop)]() mutable { asio::dispatch(executor, std::move(hop)); });
+    asio::post(fallback, [work = asio::make_work_guard(executor), hop = std::move(hop)]() mutable {
+      asio::dispatch(work.get_executor(), std::move(hop));
+    });
   }
 }
 

@@ -90,7 +90,6 @@ class closure_completion final : public detail::call_completion {
   google::protobuf::Closure* done_;
 };
 
-// Empty when no server was asked.
 /// What the thread that starts a call brings along: the deadline of the coroutine that it runs, on whatever
 /// loop.
 core::time_point callers_deadline(const controller* control) noexcept {

@@ -51,10 +51,8 @@ controller::controller() = default;
 controller::~controller() = default;
 
 call_error detail::describe_failure(const controller& failed) {
-  // The default endpoint stands for none.
-  const endpoint& peer = failed.remote_side();
-  return call_error(failed.error(), failed.ErrorText(), peer == endpoint() ? "" : peer.to_string(),
-                    failed.attempts());
+  const std::string peer = failed.attempts() != 0 ? failed.remote_side().to_string() : std::string();
+  return call_error(failed.error(), failed.ErrorText(), peer, failed.attempts());
 }
 
 call_id controller::call_id() { return braid::call_id(name_.handle()); }
