@@ -121,7 +121,7 @@ class call_handler final : public call_completion {
 
  private:
   call_handler(Handler&& handler, std::optional<call_error>* report)
-      : handler_(std::move(handler)), work_(handler_), report_(report) {}
+      : work_(handler), handler_(std::move(handler)), report_(report) {}
 
   template <typename Deliver>
   void finish(const error_code& ec, Deliver deliver) {
@@ -150,8 +150,8 @@ class call_handler final : public call_completion {
     return handler;
   }
 
+  [[no_unique_address]] completion_work<Handler> work_;  // first, so that it goes last
   Handler handler_;
-  [[no_unique_address]] completion_work<Handler> work_;
   [[no_unique_address]] std::conditional_t<has_response, Response, nothing> response_{};
   [[no_unique_address]] std::conditional_t<throws, std::exception_ptr, nothing> thrown_{};
   std::optional<call_error>* report_;

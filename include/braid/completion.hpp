@@ -13,8 +13,11 @@
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/execution/blocking.hpp>
+#include <boost/asio/execution/executor.hpp>
+#include <boost/asio/execution/outstanding_work.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/prefer.hpp>
 #include <boost/asio/require.hpp>
 #include <boost/asio/system_executor.hpp>
 
@@ -154,19 +157,33 @@ void complete_on_loop(Handler handler, const loop_executor& home, Args... args) 
   }
 }
 
+/// Gives `executor` work as long as the result lives. Once that has gone, the executor's context may go: the
+/// result is the tracking executor alone, not Asio's work guard, whose second executor of a strand would
+/// still refer to the context then.
+template <typename Executor>
+auto track_work(const Executor& executor) {
+  if constexpr (boost::asio::execution::is_executor<Executor>::value) {
+    return boost::asio::prefer(executor, boost::asio::execution::outstanding_work.tracked);
+  } else {
+    return boost::asio::executor_work_guard<Executor>(executor);
+  }
+}
+
 /// Posts a call of `handler` to its own executor, else to `fallback`.
 template <typename Handler, typename Executor, typename... Args>
 void complete_by_post(Handler handler, const Executor& fallback, Args... args) {
   namespace asio = boost::asio;
   auto executor = asio::get_associated_executor(handler, fallback);
   completion_hop<Handler, Args...> hop(std::move(handler), std::move(args)...);
-  if constexpr (asio::can_require<decltype(executor), asio::execution::blocking_t::never_t>::value) {
-    asio::post(executor, std::move(hop));
-  } else {
+  using executor_type = decltype(executor);
+  if constexpr (asio::execution::is_executor<executor_type>::value &&
+                !asio::can_require<executor_type, asio::execution::blocking_t::never_t>::value) {
     // The executor of an any_completion_handler can only dispatch, which must not happen in here.
-    asio::post(fallback, [work = asio::make_work_guard(executor), hop = std::move(hop)]() mutable {
-      asio::dispatch(work.get_executor(), std::move(hop));
+    asio::post(fallback, [work = track_work(executor), hop = std::move(hop)]() mutable {
+      asio::dispatch(work, std::move(hop));
     });
+  } else {
+    asio::post(executor, std::move(hop));
   }
 }
 
@@ -190,9 +207,9 @@ class erased_completion {
 /// Keeps the executor of `Handler` from running out of work until the handler is called.
 template <typename Handler, typename Executor = boost::asio::associated_executor_t<Handler>>
 struct completion_work {
-  explicit completion_work(const Handler& handler) noexcept
-      : guard(boost::asio::get_associated_executor(handler)) {}
-  boost::asio::executor_work_guard<Executor> guard;
+  explicit completion_work(const Handler& handler)
+      : tracked(track_work(boost::asio::get_associated_executor(handler))) {}
+  decltype(track_work(std::declval<const Executor&>())) tracked;
 };
 template <typename Handler>
 struct completion_work<Handler, boost::asio::system_executor> {
@@ -228,7 +245,7 @@ class handler_completion final : public erased_completion<Args...> {
   }
 
  private:
-  explicit handler_completion(Handler&& handler) : handler_(std::move(handler)), work_(handler_) {}
+  explicit handler_completion(Handler&& handler) : work_(handler), handler_(std::move(handler)) {}
 
   // The memory goes back before the handler runs, so that what the handler starts can have it.
   Handler take() {
@@ -239,8 +256,8 @@ class handler_completion final : public erased_completion<Args...> {
     return handler;
   }
 
+  [[no_unique_address]] completion_work<Handler> work_;  // first, so that it goes last
   Handler handler_;
-  [[no_unique_address]] completion_work<Handler> work_;
 };
 
 }  // namespace detail
