@@ -5,6 +5,7 @@
 
 #include <braid/authenticator.hpp>
 #include <braid/buffer.hpp>
+#include <braid/call_completion.hpp>
 #include <braid/call_id.hpp>
 #include <braid/call_parent.hpp>
 #include <braid/cancellation.hpp>
@@ -30,3 +31,4 @@
 #include <braid/runtime.hpp>
 #include <braid/server.hpp>
 #include <braid/spawn.hpp>
+#include <braid/stub.hpp>

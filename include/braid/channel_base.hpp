@@ -3,7 +3,7 @@
 /// \file
 /// What every channel is: something that calls can be started on.
 
-#include <braid/completion.hpp>
+#include <braid/call_completion.hpp>
 #include <braid/config.hpp>
 #include <braid/controller.hpp>
 #include <braid/coroutine.hpp>
@@ -15,7 +15,10 @@
 #include <google/protobuf/message.h>
 #include <google/protobuf/service.h>
 
+#include <concepts>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -25,20 +28,34 @@ namespace client {
 class call_target;
 }
 
+namespace detail {
+template <typename Response, typename Error>
+class call_initiation;
+}
+
 /// The base of all channels: a plain one and the combos have the same interface, so access patterns compose.
 ///
 /// Calls may be started in four ways, and each takes an optional controller with settings of its own:
-/// - async_call() with a completion token: a callback, or a yield_context, which suspends the coroutine;
+/// - async_call() with a completion token: a callback, any token of Asio, or a yield_context, which suspends
+///   the coroutine;
 /// - call(), synchronous: inside a coroutine it suspends the coroutine, on a foreign thread it blocks, on a
-/// loop
-///   outside of a coroutine it fails at once with 1 (EPERM), since it would wait for itself;
-/// - the stub that protobuf generates, with and without `done`: this is a google::protobuf::RpcChannel.
+///   loop outside of a coroutine it fails at once with 1 (EPERM), since it would wait for itself;
+/// - the stub that protobuf generates, with and without `done`: this is a google::protobuf::RpcChannel;
+/// - typed, with a response of its own: braid::stub and braid::method.
 ///
-/// Completion signature: `void(error_code)`. The text, the peer and the sub calls are in the controller; what
-/// yield_context and call() throw is a call_error, which carries them too.
+/// Completion signature: `void(error_code)`; of the typed forms that return the response
+/// `void(error_code, Response)`. The text, the peer and the sub calls are in the controller.
+///
+/// Errors: what call() and the throwing tokens (yield_context, asio::yield_context, use_awaitable,
+/// use_future, also below bind_executor, bind_allocator and bind_cancellation_slot) throw is a call_error,
+/// which carries text, peer and attempts. Tokens that start the call through another one (deferred) or that
+/// change its signature (append, consign) give Asio's system_error with the code alone: pass a controller to
+/// learn more. On a failure the caller's response is unspecified, one that is returned is empty.
 ///
 /// Executor: the call runs on the current loop when started on one of its runtime's, else on the thread's own
-/// loop; the handler is called on its associated executor, by default that loop.
+/// loop; the handler is called on its associated executor, by default that loop, exactly once, and never
+/// inside the initiating function. Its associated allocator gives the memory that keeps the handler, and its
+/// associated executor has work until it was called.
 ///
 /// Cancellation: the token's slot, the controller's call_id, the coroutine's own cancellation: `terminal` and
 /// `partial` always, `total` only while no byte of the request, or of any sub call's, was handed to a
@@ -46,7 +63,9 @@ class call_target;
 /// call_id may be used on any thread.
 ///
 /// Object lifetimes: the channel may be destroyed right after an asynchronous start. The request is free once
-/// the initiating function has returned. Response and controller must live until the completion.
+/// the initiating function has returned. A token that starts later (use_awaitable, deferred: when it is
+/// awaited or invoked) needs channel, method and request until then; an rvalue request of the typed forms is
+/// kept. Response and controller must live until the completion.
 ///
 /// Thread safety: calls may be started from any thread.
 class channel_base : public google::protobuf::RpcChannel {
@@ -63,16 +82,17 @@ class channel_base : public google::protobuf::RpcChannel {
   /// A relative measure of how much this channel can carry: 1 for a single server.
   virtual int capacity() const noexcept;
 
+  /// Starts a call; see the class. `response` is the caller's.
   template <typename CompletionToken>
   auto async_call(const google::protobuf::MethodDescriptor& method, controller& control,
                   const google::protobuf::Message& request, google::protobuf::Message& response,
                   CompletionToken&& token) {
-    return start_with(&control, method, request, response, std::forward<CompletionToken>(token));
+    return start<void>(method, &control, request, &response, std::forward<CompletionToken>(token));
   }
   template <typename CompletionToken>
   auto async_call(const google::protobuf::MethodDescriptor& method, const google::protobuf::Message& request,
                   google::protobuf::Message& response, CompletionToken&& token) {
-    return start_with(nullptr, method, request, response, std::forward<CompletionToken>(token));
+    return start<void>(method, nullptr, request, &response, std::forward<CompletionToken>(token));
   }
 
   /// Calls and waits; see the class. Throws call_error.
@@ -81,6 +101,8 @@ class channel_base : public google::protobuf::RpcChannel {
   void call(const google::protobuf::MethodDescriptor& method, controller& control,
             const google::protobuf::Message& request, google::protobuf::Message& response);
   /// Calls and waits; the error goes to `ec`.
+  void call(const google::protobuf::MethodDescriptor& method, const google::protobuf::Message& request,
+            google::protobuf::Message& response, error_code& ec);
   void call(const google::protobuf::MethodDescriptor& method, controller& control,
             const google::protobuf::Message& request, google::protobuf::Message& response, error_code& ec);
 
@@ -88,6 +110,12 @@ class channel_base : public google::protobuf::RpcChannel {
   void CallMethod(const google::protobuf::MethodDescriptor* method, google::protobuf::RpcController* control,
                   const google::protobuf::Message* request, google::protobuf::Message* response,
                   google::protobuf::Closure* done) override;
+
+  /// For the library's own layers: starts a call. `Response` void: the answer goes to `into`, else to the
+  /// handler.
+  template <typename Response, typename Request, typename CompletionToken>
+  auto start(const google::protobuf::MethodDescriptor& method, controller* control, Request&& request,
+             google::protobuf::Message* into, CompletionToken&& token);
 
   /// For the library's own layers.
   const std::shared_ptr<client::call_target>& target() const noexcept { return target_; }
@@ -98,33 +126,117 @@ class channel_base : public google::protobuf::RpcChannel {
   void replace_target(std::shared_ptr<client::call_target> target) noexcept { target_ = std::move(target); }
 
  private:
-  template <typename CompletionToken>
-  auto start_with(controller* control, const google::protobuf::MethodDescriptor& method,
-                  const google::protobuf::Message& request, google::protobuf::Message& response,
-                  CompletionToken&& token) {
-    if constexpr (std::is_same_v<std::decay_t<CompletionToken>, yield_context>) {
-      await_call(control, method, request, response, token);
-    } else {
-      return boost::asio::async_initiate<CompletionToken, void(error_code)>(
-          [this, control, &method, &request, &response](auto handler) {
-            auto cancel = detail::connect_slot(boost::asio::get_associated_cancellation_slot(handler));
-            start_call(control, method, request, response,
-                       detail::handler_completion<decltype(handler), error_code>::create(std::move(handler)),
-                       std::move(cancel));
-          },
-          token);
-    }
-  }
+  template <typename Response, typename Error>
+  friend class detail::call_initiation;
 
+  template <typename Response>
+  auto await_typed(const google::protobuf::MethodDescriptor& method, controller* control,
+                   const google::protobuf::Message& request, google::protobuf::Message* into,
+                   yield_context yield);
   void await_call(controller* control, const google::protobuf::MethodDescriptor& method,
                   const google::protobuf::Message& request, google::protobuf::Message& response,
                   yield_context yield);
   void start_call(controller* control, const google::protobuf::MethodDescriptor& method,
                   const google::protobuf::Message& request, google::protobuf::Message& response,
-                  detail::erased_completion<error_code>* completion,
-                  std::shared_ptr<detail::cancel_handle> cancel);
+                  detail::call_completion* completion, std::shared_ptr<detail::cancel_handle> cancel);
 
   std::shared_ptr<client::call_target> target_;
 };
+
+namespace detail {
+
+/// What starts an asynchronous call once a token has made its handler: now, or when the user says so.
+template <typename Response, typename Error>
+class call_initiation {
+ public:
+  using executor_type = channel_base::executor_type;
+
+  call_initiation(channel_base& channel, const google::protobuf::MethodDescriptor& method,
+                  controller* control, google::protobuf::Message* into,
+                  std::optional<call_error>* report) noexcept
+      : channel_(&channel), method_(&method), control_(control), into_(into), report_(report) {}
+
+  executor_type get_executor() const noexcept { return channel_->get_executor(); }
+
+  template <typename Handler>
+  void operator()(Handler handler, const google::protobuf::Message* request) const {
+    auto cancel = connect_slot(boost::asio::get_associated_cancellation_slot(handler));
+    auto* const waiting = call_handler<Handler, Response, Error>::create(std::move(handler), report_);
+    google::protobuf::Message* response = into_;
+    if constexpr (!std::is_void_v<Response>) response = &waiting->response();
+    channel_->start_call(control_, *method_, *request, *response, waiting, std::move(cancel));
+  }
+  template <typename Handler, std::derived_from<google::protobuf::Message> Request>
+  void operator()(Handler handler, const Request& request) const {
+    (*this)(std::move(handler), &static_cast<const google::protobuf::Message&>(request));
+  }
+
+ private:
+  channel_base* channel_;
+  const google::protobuf::MethodDescriptor* method_;
+  controller* control_;
+  google::protobuf::Message* into_;
+  std::optional<call_error>* report_;
+};
+
+/// What a token keeps of a request until it starts the call: the address of an lvalue, an rvalue itself.
+template <typename Request>
+decltype(auto) kept_request(Request& request) noexcept {
+  if constexpr (std::is_const_v<Request>) {
+    return static_cast<const google::protobuf::Message*>(&request);
+  } else {
+    return std::move(request);
+  }
+}
+
+}  // namespace detail
+
+template <typename Response>
+auto channel_base::await_typed(const google::protobuf::MethodDescriptor& method, controller* control,
+                               const google::protobuf::Message& request, google::protobuf::Message* into,
+                               yield_context yield) {
+  if constexpr (std::is_void_v<Response>) {
+    await_call(control, method, request, *into, yield);
+  } else {
+    Response response;
+    await_call(control, method, request, response, yield);
+    if (yield.error_target() && *yield.error_target()) response.Clear();
+    return response;
+  }
+}
+
+template <typename Response, typename Request, typename CompletionToken>
+auto channel_base::start(const google::protobuf::MethodDescriptor& method, controller* control,
+                         Request&& request, google::protobuf::Message* into, CompletionToken&& token) {
+  using token_type = std::decay_t<CompletionToken>;
+  static_assert(!std::derived_from<token_type, google::protobuf::Message>,
+                "the completion token is missing: the last argument of async_call() is a message");
+  // Constness tells below whether the caller still has the request.
+  using request_type =
+      std::conditional_t<std::is_lvalue_reference_v<Request>, const std::remove_reference_t<Request>,
+                         std::remove_reference_t<Request>>;
+  constexpr detail::token_errors errors = detail::errors_of_token<token_type>::value;
+  if constexpr (std::is_same_v<token_type, yield_context>) {
+    return await_typed<Response>(method, control, request, into, token);
+  } else if constexpr (errors == detail::token_errors::thrown_here) {
+    std::optional<call_error> failure;
+    try {
+      return boost::asio::async_initiate<CompletionToken,
+                                         typename detail::call_results<error_code, Response>::signature>(
+          detail::call_initiation<Response, error_code>(*this, method, control, into, &failure), token,
+          detail::kept_request<request_type>(request));
+    } catch (const boost::system::system_error&) {
+      if (failure) throw call_error(*failure);
+      throw;
+    }
+  } else {
+    using error =
+        std::conditional_t<errors == detail::token_errors::kept_thrown, std::exception_ptr, error_code>;
+    return boost::asio::async_initiate<CompletionToken,
+                                       typename detail::call_results<error, Response>::signature>(
+        detail::call_initiation<Response, error>(*this, method, control, into, nullptr), token,
+        detail::kept_request<request_type>(request));
+  }
+}
 
 }  // namespace braid

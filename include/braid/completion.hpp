@@ -12,8 +12,13 @@
 #include <boost/asio/associated_cancellation_slot.hpp>
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/dispatch.hpp>
+#include <boost/asio/execution/blocking.hpp>
+#include <boost/asio/execution/executor.hpp>
+#include <boost/asio/execution/outstanding_work.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/prefer.hpp>
+#include <boost/asio/require.hpp>
 #include <boost/asio/system_executor.hpp>
 
 #include <cstddef>
@@ -96,6 +101,30 @@ struct is_await_handler : std::false_type {};
 template <typename... Args>
 struct is_await_handler<await_handler<Args...>> : std::true_type {};
 
+/// A handler on its way to its executor, with its results, in memory of its own allocator.
+template <typename Handler, typename... Args>
+class completion_hop {
+ public:
+  using allocator_type = boost::asio::associated_allocator_t<Handler>;
+
+  completion_hop(Handler handler, Args... args)
+      : handler_(std::move(handler)),
+        slot_(boost::asio::get_associated_cancellation_slot(handler_)),
+        results_(std::move(args)...) {}
+
+  allocator_type get_allocator() const noexcept { return boost::asio::get_associated_allocator(handler_); }
+
+  void operator()() {
+    slot_.clear();  // on the handler's executor, as the slot belongs to that thread
+    std::apply([this](auto&... result) { std::move(handler_)(std::move(result)...); }, results_);
+  }
+
+ private:
+  Handler handler_;
+  boost::asio::associated_cancellation_slot_t<Handler> slot_;
+  std::tuple<Args...> results_;
+};
+
 /// For what a handler of the program has thrown: it leaves the loop's run(), as from any handler of Asio,
 /// once the library has done what it was about.
 void throw_from_run(const loop_executor& home) noexcept;
@@ -103,19 +132,14 @@ void throw_from_run(const loop_executor& home) noexcept;
 template <typename Handler, typename... Args>
 void call_or_dispatch(Handler handler, const loop_executor& home, Args... args) {
   auto executor = boost::asio::get_associated_executor(handler, home);
-  auto slot = boost::asio::get_associated_cancellation_slot(handler);
   if constexpr (std::is_same_v<decltype(executor), loop_executor>) {
     if (executor == home) {
-      slot.clear();
+      boost::asio::get_associated_cancellation_slot(handler).clear();
       std::move(handler)(std::move(args)...);
       return;
     }
   }
-  boost::asio::dispatch(executor, [handler = std::move(handler), slot,
-                                   values = std::tuple<Args...>(std::move(args)...)]() mutable {
-    slot.clear();  // on the handler's executor, as the slot belongs to that thread
-    std::apply([&](auto&... value) { std::move(handler)(std::move(value)...); }, values);
-  });
+  boost::asio::dispatch(executor, completion_hop<Handler, Args...>(std::move(handler), std::move(args)...));
 }
 
 /// Calls `handler` on its associated executor: at once where that is the loop's own, else by dispatch. On the
@@ -133,16 +157,34 @@ void complete_on_loop(Handler handler, const loop_executor& home, Args... args) 
   }
 }
 
+/// Gives `executor` work as long as the result lives. Once that has gone, the executor's context may go: the
+/// result is the tracking executor alone, not Asio's work guard, whose second executor of a strand would
+/// still refer to the context then.
+template <typename Executor>
+auto track_work(const Executor& executor) {
+  if constexpr (boost::asio::execution::is_executor<Executor>::value) {
+    return boost::asio::prefer(executor, boost::asio::execution::outstanding_work.tracked);
+  } else {
+    return boost::asio::executor_work_guard<Executor>(executor);
+  }
+}
+
 /// Posts a call of `handler` to its own executor, else to `fallback`.
 template <typename Handler, typename Executor, typename... Args>
 void complete_by_post(Handler handler, const Executor& fallback, Args... args) {
-  auto executor = boost::asio::get_associated_executor(handler, fallback);
-  auto slot = boost::asio::get_associated_cancellation_slot(handler);
-  boost::asio::post(executor, [handler = std::move(handler), slot,
-                               values = std::tuple<Args...>(std::move(args)...)]() mutable {
-    slot.clear();  // on the handler's executor, as the slot belongs to that thread
-    std::apply([&](auto&... value) { std::move(handler)(std::move(value)...); }, values);
-  });
+  namespace asio = boost::asio;
+  auto executor = asio::get_associated_executor(handler, fallback);
+  completion_hop<Handler, Args...> hop(std::move(handler), std::move(args)...);
+  using executor_type = decltype(executor);
+  if constexpr (asio::execution::is_executor<executor_type>::value &&
+                !asio::can_require<executor_type, asio::execution::blocking_t::never_t>::value) {
+    // The executor of an any_completion_handler can only dispatch, which must not happen in here.
+    asio::post(fallback, [work = track_work(executor), hop = std::move(hop)]() mutable {
+      asio::dispatch(work, std::move(hop));
+    });
+  } else {
+    asio::post(executor, std::move(hop));
+  }
 }
 
 /// Calls `handler` where the loop is gone: posted to the handler's own executor, else to the system's.
@@ -165,9 +207,9 @@ class erased_completion {
 /// Keeps the executor of `Handler` from running out of work until the handler is called.
 template <typename Handler, typename Executor = boost::asio::associated_executor_t<Handler>>
 struct completion_work {
-  explicit completion_work(const Handler& handler) noexcept
-      : guard(boost::asio::get_associated_executor(handler)) {}
-  boost::asio::executor_work_guard<Executor> guard;
+  explicit completion_work(const Handler& handler)
+      : tracked(track_work(boost::asio::get_associated_executor(handler))) {}
+  decltype(track_work(std::declval<const Executor&>())) tracked;
 };
 template <typename Handler>
 struct completion_work<Handler, boost::asio::system_executor> {
@@ -203,7 +245,7 @@ class handler_completion final : public erased_completion<Args...> {
   }
 
  private:
-  explicit handler_completion(Handler&& handler) : handler_(std::move(handler)), work_(handler_) {}
+  explicit handler_completion(Handler&& handler) : work_(handler), handler_(std::move(handler)) {}
 
   // The memory goes back before the handler runs, so that what the handler starts can have it.
   Handler take() {
@@ -214,8 +256,8 @@ class handler_completion final : public erased_completion<Args...> {
     return handler;
   }
 
+  [[no_unique_address]] completion_work<Handler> work_;  // first, so that it goes last
   Handler handler_;
-  [[no_unique_address]] completion_work<Handler> work_;
 };
 
 }  // namespace detail

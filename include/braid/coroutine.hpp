@@ -162,6 +162,18 @@ class yield_context {
   error_code* error_ = nullptr;
 };
 
+/// The yield_context of the coroutine that calls this, for code that was not handed one: the method of a
+/// generated service, a function deep below a handler.
+///
+/// Errors: throws `std::logic_error` outside of a coroutine of braid: on a foreign thread, on a loop's base
+/// stack (callbacks), in coroutines of Asio.
+///
+/// Thread safety: may be called from any thread.
+yield_context this_coroutine();
+
+/// Whether the caller runs in a coroutine of braid, so that this_coroutine() would return.
+bool in_coroutine() noexcept;
+
 /// Suspends the coroutine for `duration`, measured by the loop's clock with ticks of 1 ms; zero or less does
 /// not suspend. Cancelled, before or meanwhile: throws `operation_aborted`, or stores it with `yield[ec]`.
 void sleep_for(std::chrono::nanoseconds duration, yield_context yield);

@@ -222,6 +222,16 @@ class server {
     set_options(describe_method(method), options);
   }
 
+  /// The same for a method that is named rather than generated.
+  template <typename Request, typename Response, typename Handler>
+  void handle(const method<Request, Response>& method, Handler handler) {
+    handle(method.descriptor(),
+           [handler = std::move(handler)](server_call& call, const google::protobuf::Message& request,
+                                          google::protobuf::Message& response, yield_context yield) {
+             handler(call, static_cast<const Request&>(request), static_cast<Response&>(response), yield);
+           });
+  }
+
   /// How many calls of one method, which was added before, may run at once, counted until their handlers have
   /// ended; one more fails with errc::limit. 0: no limit. Throws 1002 when the server has no such method, 22
   /// when it was started.

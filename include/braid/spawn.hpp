@@ -98,9 +98,9 @@ class spawned final : public coroutine_body {
 
  public:
   spawned(Function function, Handler handler, const std::source_location& where)
-      : function_(std::in_place, std::move(function)),
+      : work_(handler),
+        function_(std::in_place, std::move(function)),
         handler_(std::move(handler)),
-        work_(handler_),
         where_(where) {}
 
   void run(yield_context yield) override {
@@ -140,9 +140,9 @@ class spawned final : public coroutine_body {
   }
   auto value() { return result_ ? std::move(*result_) : result_type(); }
 
+  [[no_unique_address]] completion_work<Handler> work_;  // first, so that it goes last
   std::optional<Function> function_;
   Handler handler_;
-  [[no_unique_address]] completion_work<Handler> work_;
   std::source_location where_;
   error_code code_;
   std::optional<std::conditional_t<has_value, result_type, nothing>> result_;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <braid/completion.hpp>
+#include <braid/call_completion.hpp>
 #include <braid/controller.hpp>
 #include <braid/error.hpp>
 
@@ -21,7 +21,7 @@ namespace braid::client {
 ///
 /// So that it may, the loop works on a controller and a response of this object. Whoever is first takes the
 /// call: the loop to hand over the results, or the caller to leave without them.
-class blocking_call final : public detail::erased_completion<error_code> {
+class blocking_call final : public detail::call_completion {
  public:
   /// Runs the call to its end, and stores that in `control`.
   static void run(const std::shared_ptr<call_target>& target,

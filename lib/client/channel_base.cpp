@@ -27,7 +27,7 @@ class awaited_call final : public detail::await_base, public root_call {
 };
 
 /// The same where the call runs on another runtime's loop.
-class awaited_elsewhere final : public detail::await_base, public detail::erased_completion<error_code> {
+class awaited_elsewhere final : public detail::await_base, public detail::call_completion {
  public:
   using await_base::await_base;
   void complete(const detail::loop_executor&, error_code) override { called(); }
@@ -66,7 +66,7 @@ class posted_closure {
 };
 
 /// The `done` of a protobuf call.
-class closure_completion final : public detail::erased_completion<error_code> {
+class closure_completion final : public detail::call_completion {
  public:
   explicit closure_completion(google::protobuf::Closure* done) noexcept : done_(done) {}
   void complete(const detail::loop_executor& home, error_code) override {
@@ -89,11 +89,6 @@ class closure_completion final : public detail::erased_completion<error_code> {
   google::protobuf::Closure* done_;
 };
 
-// Empty when no server was asked.
-std::string peer_of(const controller& control) {
-  return control.attempts() != 0 ? control.remote_side().to_string() : std::string();
-}
-
 }  // namespace
 }  // namespace client
 
@@ -112,7 +107,7 @@ int channel_base::capacity() const noexcept { return target_->capacity(); }
 
 void channel_base::start_call(controller* control, const google::protobuf::MethodDescriptor& method,
                               const google::protobuf::Message& request, google::protobuf::Message& response,
-                              detail::erased_completion<error_code>* completion,
+                              detail::call_completion* completion,
                               std::shared_ptr<detail::cancel_handle> cancel) {
   const call_request wanted{&method, &request, &response, control};
   if (core::loop* const here = target_->runtime().current()) {
@@ -148,7 +143,7 @@ void channel_base::await_call(controller* control, const google::protobuf::Metho
   if (yield.error_target()) {
     *yield.error_target() = used.error();
   } else if (used.error()) {
-    throw call_error(used.error(), used.ErrorText(), client::peer_of(used), used.attempts());
+    throw detail::describe_failure(used);
   }
 }
 
@@ -173,13 +168,20 @@ void channel_base::call(const google::protobuf::MethodDescriptor& method, contro
                         const google::protobuf::Message& request, google::protobuf::Message& response) {
   error_code ec;
   call(method, control, request, response, ec);
-  if (ec) throw call_error(ec, control.ErrorText(), client::peer_of(control), control.attempts());
+  if (ec) throw detail::describe_failure(control);
 }
 
 void channel_base::call(const google::protobuf::MethodDescriptor& method,
                         const google::protobuf::Message& request, google::protobuf::Message& response) {
   controller control;
   call(method, control, request, response);
+}
+
+void channel_base::call(const google::protobuf::MethodDescriptor& method,
+                        const google::protobuf::Message& request, google::protobuf::Message& response,
+                        error_code& ec) {
+  controller control;
+  call(method, control, request, response, ec);
 }
 
 void channel_base::CallMethod(const google::protobuf::MethodDescriptor* method,

@@ -1,3 +1,4 @@
+#include <braid/call_completion.hpp>
 #include <braid/controller.hpp>
 
 #include "client/sub_calls.hpp"
@@ -50,6 +51,11 @@ void controller_base::clear() {
 
 controller::controller() = default;
 controller::~controller() = default;
+
+call_error detail::describe_failure(const controller& failed) {
+  const std::string peer = failed.attempts() != 0 ? failed.remote_side().to_string() : std::string();
+  return call_error(failed.error(), failed.ErrorText(), peer, failed.attempts());
+}
 
 call_id controller::call_id() { return braid::call_id(name_.handle()); }
 

@@ -81,20 +81,20 @@ void root_call::on_settled(call&) noexcept {
 std::string root_call::describe() const { return fmt::format("a call of {}", call_.method().full_name()); }
 
 async_root_call::async_root_call(core::loop& home, const call_request& wanted,
-                                 detail::erased_completion<error_code>* completion,
+                                 detail::call_completion* completion,
                                  std::shared_ptr<detail::cancel_handle> cancel)
     : root_call(home, wanted, std::move(cancel)),
       core::ready_node(&async_root_call::run_ready),
       completion_(completion) {}
 
 async_root_call* async_root_call::create(core::loop& home, const call_request& wanted,
-                                         detail::erased_completion<error_code>* completion,
+                                         detail::call_completion* completion,
                                          std::shared_ptr<detail::cancel_handle> cancel) {
   void* memory = detail::pool_allocate(sizeof(async_root_call));
   return ::new (memory) async_root_call(home, wanted, completion, std::move(cancel));
 }
 
-detail::erased_completion<error_code>* async_root_call::destroy() noexcept {
+detail::call_completion* async_root_call::destroy() noexcept {
   auto* completion = completion_;
   this->~async_root_call();
   detail::pool_deallocate(this, sizeof(async_root_call));
@@ -105,12 +105,14 @@ void async_root_call::run_ready(core::ready_node& node) noexcept {
   auto& self = static_cast<async_root_call&>(node);
   const auto executor = self.home().executor();
   const error_code ec = self.error();
+  if (ec) self.completion_->failed(self.control());
   self.destroy()->complete(executor, ec);
 }
 
 void async_root_call::end_without_loop() noexcept {
   control().fail_without_call(outcome::cancelled(cancel_cause::shutdown), "the channel's runtime is gone");
   end_names();
+  completion_->failed(control());
   destroy()->complete_without_loop(boost::asio::error::operation_aborted);
 }
 

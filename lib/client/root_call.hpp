@@ -1,6 +1,6 @@
 #pragma once
 
-#include <braid/completion.hpp>
+#include <braid/call_completion.hpp>
 
 #include "client/call.hpp"
 #include "client/call_origin.hpp"
@@ -82,21 +82,21 @@ class root_call : public call_listener, private core::live_node {
 class async_root_call final : public root_call, private core::ready_node {
  public:
   static async_root_call* create(core::loop& home, const call_request& wanted,
-                                 detail::erased_completion<error_code>* completion,
+                                 detail::call_completion* completion,
                                  std::shared_ptr<detail::cancel_handle> cancel);
   /// Instead of begin(): the loop takes no more calls.
   void end_without_loop() noexcept;
 
  private:
   async_root_call(core::loop& home, const call_request& wanted,
-                  detail::erased_completion<error_code>* completion,
+                  detail::call_completion* completion,
                   std::shared_ptr<detail::cancel_handle> cancel);
   ~async_root_call() = default;
   void ended() noexcept override { home().make_ready(*this); }
   static void run_ready(core::ready_node& node) noexcept;
-  detail::erased_completion<error_code>* destroy() noexcept;
+  detail::call_completion* destroy() noexcept;
 
-  detail::erased_completion<error_code>* completion_;
+  detail::call_completion* completion_;
 };
 
 }  // namespace braid::client

@@ -32,7 +32,7 @@ class call_on_its_way {
 }  // namespace
 
 void start_elsewhere(const std::shared_ptr<call_target>& target, const call_request& wanted,
-                     request_lifetime lifetime, detail::erased_completion<error_code>* completion,
+                     request_lifetime lifetime, detail::call_completion* completion,
                      std::shared_ptr<detail::cancel_handle> cancel) {
   core::loop& home = target->runtime().home();
   auto* const started = async_root_call::create(home, wanted, completion, std::move(cancel));

@@ -1,6 +1,6 @@
 #include "combo/bridged_call.hpp"
 
-#include <braid/completion.hpp>
+#include <braid/call_completion.hpp>
 
 #include "client/root_call.hpp"
 #include "client/sub_calls.hpp"
@@ -16,7 +16,7 @@
 namespace braid::combo {
 
 /// What the call on the other runtime uses; it lives until both sides have done with it.
-class bridged_call::far_side final : public detail::erased_completion<error_code> {
+class bridged_call::far_side final : public detail::call_completion {
  public:
   explicit far_side(client::call& sub)
       : home_(sub.home()),

@@ -170,6 +170,11 @@ void throw_from_run(const loop_executor& home) noexcept {
   boost::asio::post(home, [thrown = std::current_exception()] { std::rethrow_exception(thrown); });
 }
 
+coroutine* running_coroutine() noexcept {
+  core::loop* const here = core::loop::current();
+  return here ? here->running_coroutine() : nullptr;
+}
+
 void throw_await_error(const error_code& ec) { throw boost::system::system_error(ec); }
 
 failure describe_current_exception() {
@@ -185,3 +190,15 @@ failure describe_current_exception() {
 }
 
 }  // namespace braid::detail
+
+namespace braid {
+
+yield_context this_coroutine() {
+  detail::coroutine* const running = detail::running_coroutine();
+  if (!running) throw std::logic_error("braid: this_coroutine() is called outside of a coroutine");
+  return yield_context(*running);
+}
+
+bool in_coroutine() noexcept { return detail::running_coroutine() != nullptr; }
+
+}  // namespace braid

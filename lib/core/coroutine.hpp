@@ -26,6 +26,10 @@ struct coroutine_context {
 };
 
 [[noreturn]] void throw_outside_coroutine();
+class coroutine;
+
+/// The coroutine whose stack the caller runs on; null on any other.
+coroutine* running_coroutine() noexcept;
 
 /// The control block of one coroutine, at the top of its stack.
 class coroutine final : public core::live_node {

@@ -60,8 +60,9 @@ void method_table::add(std::shared_ptr<google::protobuf::Service> service, const
 void method_table::add(const google::protobuf::MethodDescriptor& method, detail::any_handler handler,
                        const method_options& options, error_code& ec) {
   service_entry& into = service(*method.service());
-  const bool known = std::any_of(into.methods.begin(), into.methods.end(),
-                                 [&](const method_entry* each) { return each->descriptor == &method; });
+  const bool known = std::any_of(into.methods.begin(), into.methods.end(), [&](const method_entry* each) {
+    return each->descriptor->name() == method.name();
+  });
   if (known) {
     ec = already_there;
     return;

@@ -168,8 +168,42 @@ TEST_CASE("parallel_echo refuses an input above its limit") {
   check_that_no_server_is_left(demo);
 }
 
+TEST_CASE("call_styles makes the call in each style, on every kind of coroutine") {
+  program demo("call_styles", {});
+  const int status = demo.ends();
+  const auto& output = demo.output();
+  INFO(output);
+  CHECK(status == 0);
+  const std::string no = " +42 'the answer is no' after 1 attempt";
+  CHECK(has_line(output, "  call\\(\\.\\.\\.\\) +hello"));
+  CHECK(has_line(output, "  use_future that throws call_error" + no));
+  CHECK(has_line(output, "  use_awaitable that throws call_error" + no));
+  CHECK(has_line(output, "  a method by its name +named"));
+  CHECK(has_line(output, "  of two, the first; the other is cancelled +quick, 125"));
+  // In braid's coroutines and in Asio's.
+  const std::string stackful = "  async_call\\(\\.\\.\\., yield\\) that throws call_error" + no + "\n";
+  CHECK(std::regex_search(output, std::regex(stackful + "[^]*" + stackful)));
+  CHECK(has_line(output, "each answered as it should"));
+}
+
+TEST_CASE("cancel tells 1008 from 125, and whose cancellation it was") {
+  program demo("cancel", {});
+  const int status = demo.ends();
+  const auto& output = demo.output();
+  INFO(output);
+  CHECK(status == 0);
+  CHECK(has_line(output, "  deadline +1008  deadline .*"));
+  for (const std::string who : {"another thread", "before the start", "slot of the token", "its coroutine"}) {
+    INFO(who);
+    CHECK(has_line(output, "  " + who + " +125  user .*"));
+  }
+  CHECK(has_line(output, "    sub call 0 +125  fail_limit .*"));
+  CHECK(has_line(output, "    sub call 0 +1006  success_limit .*"));
+  CHECK(has_line(output, "  deadline of the whole +1008  deadline .*"));
+}
+
 TEST_CASE("the demos explain themselves") {
-  const std::string name = GENERATE("parallel_echo", "echo_server", "echo_client");
+  const std::string name = GENERATE("parallel_echo", "call_styles", "cancel", "echo_server", "echo_client");
   program help(name, {"--help"});
   CHECK(help.ends() == 0);
   INFO(help.output());
