@@ -11,6 +11,7 @@
 #include <braid/channel_base.hpp>
 #include <braid/combo_channel.hpp>
 #include <braid/completion.hpp>
+#include <braid/compression.hpp>
 #include <braid/config.hpp>
 #include <braid/controller.hpp>
 #include <braid/coroutine.hpp>
@@ -21,6 +22,7 @@
 #include <braid/method.hpp>
 #include <braid/outcome.hpp>
 #include <braid/parallel_channel.hpp>
+#include <braid/payload_format.hpp>
 #include <braid/runtime.hpp>
 #include <braid/server.hpp>
 #include <braid/spawn.hpp>

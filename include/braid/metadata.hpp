@@ -5,6 +5,7 @@
 
 #include <braid/buffer.hpp>
 #include <braid/config.hpp>
+#include <braid/payload_format.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -29,7 +30,10 @@ struct metadata {
   std::optional<std::int64_t> span_id;
   std::optional<std::int64_t> parent_span_id;
   std::optional<std::uint64_t> request_code;  ///< What consistent hashing hashes; not sent.
-  buffer attachment;                          ///< Bytes that follow the message uncopied and uninterpreted.
+  /// How the message travels; see payload_format. Of what was received: how it came.
+  payload_format format;
+  /// Bytes that follow the message uncopied, uncompressed and uninterpreted.
+  buffer attachment;
 
   /// Sets or replaces the field `key`.
   void set_user_field(std::string_view key, std::string_view value);

@@ -3,6 +3,7 @@
 /// \file
 /// The runtime: a pool of loops on which everything of braid runs.
 
+#include <braid/compression.hpp>
 #include <braid/config.hpp>
 #include <braid/log.hpp>
 
@@ -12,6 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
 
 namespace braid {
 
@@ -39,6 +43,10 @@ struct runtime_options {
 
   /// Seeds every random choice of this runtime. 0: a seed from the system.
   std::uint64_t seed = 0;
+
+  /// Compressors beside those that are built in; see compressor. A name or a number that is taken makes the
+  /// constructor throw a system_error that says which.
+  std::vector<std::shared_ptr<const compressor>> compressors{};
 
   /// The outside world: time, network, name resolution. Empty: the real one. See braid::testing::simulation.
   std::shared_ptr<core::environment> environment{};
@@ -75,6 +83,10 @@ class runtime {
   /// The executor of the loop that a call started on this thread would run on: the current loop where the
   /// thread is one of this runtime's, else one chosen by the thread's id and always the same for that thread.
   executor_type get_executor() const noexcept;
+
+  /// The compression called `name`, built in ("none", "snappy", "gzip", "zlib") or one of
+  /// runtime_options::compressors: for names that come from a configuration. Nothing: there is none.
+  std::optional<compression> find_compression(std::string_view name) const noexcept;
 
   /// Cancels every call and coroutine, and refuses new ones with 125. Returns at once; the destructor waits.
   void stop() noexcept;

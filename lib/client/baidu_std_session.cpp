@@ -2,7 +2,9 @@
 
 #include "client/answer_sink.hpp"
 #include "client/connection_table.hpp"
+#include "core/runtime_core.hpp"
 #include "wire/meta.hpp"
+#include "wire/payload.hpp"
 
 #include <fmt/format.h>
 
@@ -11,9 +13,6 @@
 
 namespace braid::client {
 namespace {
-
-constexpr std::size_t inline_payload =
-    16 * 1024;  // larger messages are serialised apart and sent by reference
 
 std::int32_t remaining_ms(core::time_point now, core::time_point deadline) {
   const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
@@ -48,24 +47,29 @@ void take_metadata(controller& control, const wire::inbound_frame& frame) {
       control.mutable_response_metadata().user_fields.emplace_back(field.key, field.value);
   }
   if (!frame.attachment.empty()) control.response_attachment() = frame.take_attachment();
+  if (const payload_format format = wire::format_of(frame.meta); !format.is_plain())
+    control.mutable_response_metadata().format = format;
 }
 
 }  // namespace
 
 void baidu_std_session::start(attempt& started) {
   call& of = started.owner();
-  // A small message of one call goes straight into the queue; what is shared or large is made once, apart.
+  const metadata& carried = of.request_metadata();
+  // A small plain message of one call goes straight into the queue; all others are made once, apart.
   std::string why;
-  const bool apart = of.has_payload() || of.shares_payload() || !of.request().IsInitialized() ||
-                     of.request().ByteSizeLong() > inline_payload;
+  const bool apart = of.has_payload() || of.shares_payload() || !carried.format.is_plain() ||
+                     !of.request().IsInitialized() || of.request().ByteSizeLong() > wire::inline_payload_size;
   if (apart && !of.serialise(why)) {
     started.finish(outcome::local_failure(errc::bad_request), why);
     return;
   }
-  const buffer& attachment = of.request_metadata().attachment;
+  const buffer& attachment = carried.attachment;
   const std::size_t payload_size =
-      apart ? of.payload().size() : static_cast<std::size_t>(of.request().GetCachedSize());
+      apart ? of.payload().bytes.size() : static_cast<std::size_t>(of.request().GetCachedSize());
   fill_request(meta_, of, of.has_payload() ? home_.now() : of.begun());
+  wire::crc32c_bytes sum;
+  if (!carried.format.is_plain()) wire::note_format(carried.format, of.payload(), attachment, meta_, sum);
   const std::uint64_t id = pending_.insert(started);
   meta_.correlation_id = static_cast<std::int64_t>(id);
   if (!announced_) introduce();
@@ -79,13 +83,10 @@ void baidu_std_session::start(attempt& started) {
   }
   const std::size_t head = wire::header_size + meta_size + (apart ? 0 : payload_size);
   char* at = out_.reserve(head);
-  at = wire::encode_header({.body_size = static_cast<std::uint32_t>(body_size),
-                            .meta_size = static_cast<std::uint32_t>(meta_size)},
-                           at);
-  at = wire::encode_meta(meta_, at);
+  at = wire::encode_head(meta_, meta_size, body_size, at);
   if (!apart) of.request().SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(at));
   out_.commit(head);
-  if (apart) out_.append(of.payload());
+  if (apart) out_.append(of.payload().bytes);
   if (!attachment.empty()) out_.append(attachment);
   if (!announced_) introduced(id);
   started.mark_sent(id);
@@ -190,7 +191,8 @@ void baidu_std_session::answered(const wire::inbound_frame& frame, core::time_po
   deliver(*waiting, frame, max_body_size_);
 }
 
-void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& frame, std::size_t) {
+void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& frame,
+                                std::size_t max_body_size) {
   call& of = waiting.owner();
   const wire::rpc_meta& meta = frame.meta;
   if (const std::int32_t code = meta.response.error_code.value_or(0); code != 0) {
@@ -199,20 +201,12 @@ void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& fra
                    meta.response.error_text.value_or(std::string_view()));
     return;
   }
-  const auto unreadable = [&](std::string_view why) {
-    waiting.finish(outcome::local_failure(errc::bad_response), why);
-  };
-  if (frame.bad_attachment_size) return unreadable("the response's attachment_size does not fit its body");
-  if (meta.compress_type.value_or(0) != 0)
-    return unreadable(fmt::format("the response's compress_type {} is not supported", *meta.compress_type));
-  if (meta.content_type.value_or(0) != 0)
-    return unreadable(fmt::format("the response's content_type {} is not supported", *meta.content_type));
-  // Not ParseFromArray(), which would report a missing field to the standard error.
-  if (!of.response().ParsePartialFromArray(frame.payload.data(), static_cast<int>(frame.payload.size())))
-    return unreadable(fmt::format("the response is no valid {}", of.response().GetTypeName()));
-  if (!of.response().IsInitialized())
-    return unreadable(
-        fmt::format("the response lacks required fields: {}", of.response().InitializationErrorString()));
+  const std::string wrong =
+      wire::decode_payload(frame, of.home().owner().compressors(), max_body_size, "response", of.response());
+  if (!wrong.empty()) {
+    waiting.finish(outcome::local_failure(errc::bad_response), wrong);
+    return;
+  }
   take_metadata(of.control(), frame);
   waiting.finish(outcome::success());
 }

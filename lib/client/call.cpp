@@ -1,10 +1,8 @@
 #include "client/call.hpp"
 
 #include "client/sub_calls.hpp"
+#include "core/runtime_core.hpp"
 
-#include <fmt/format.h>
-
-#include <limits>
 #include <utility>
 
 namespace braid::client {
@@ -34,27 +32,14 @@ void call::inherit_deadline(core::time_point started, core::time_point deadline)
 
 bool call::serialise(std::string& why) {
   if (payload_source_) return payload_source_->serialise(why);
-  if (has_payload_) return true;
-  if (!request_->IsInitialized()) {
-    why = fmt::format("the request lacks required fields: {}", request_->InitializationErrorString());
-    return false;
+  if (!has_payload_) {
+    has_payload_ = wire::encode_payload(*request_, request_metadata().format, home_.owner().compressors(),
+                                        "request", payload_, why);
   }
-  const std::size_t size = request_->ByteSizeLong();
-  if (size > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
-    why = fmt::format("the request of {} bytes is over protobuf's limit of 2 GiB", size);
-    return false;
-  }
-  if (size != 0) {
-    detail::block_ref block(size);
-    request_->SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(block.data()));
-    const char* data = block.data();
-    payload_ = buffer(std::move(block), data, size);
-  }
-  has_payload_ = true;
-  return true;
+  return has_payload_;
 }
 
-void call::carry(buffer payload, std::shared_ptr<metadata> carried, answer_sink& sink) noexcept {
+void call::carry(wire::payload payload, std::shared_ptr<metadata> carried, answer_sink& sink) noexcept {
   payload_ = std::move(payload);
   has_payload_ = true;
   control_.request_metadata_ = std::move(carried);

@@ -6,6 +6,7 @@
 #include <braid/outcome.hpp>
 
 #include "core/loop.hpp"
+#include "wire/payload.hpp"
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
@@ -66,19 +67,22 @@ class call final : public cancel_node {
   void inherit_deadline(core::time_point started, core::time_point deadline) noexcept;
   /// What it will send when the request is gone by then.
   void replace_request(const google::protobuf::Message& copy) noexcept { request_ = &copy; }
-  /// Takes the payload of another call, which sends the same message and outlives this one.
+  /// Takes the payload of another call, which sends the same message in the same format and outlives this
+  /// one.
   void share_payload(call& source) noexcept { payload_source_ = &source; }
 
   /// Makes this stand for a call of another loop: it sends these bytes and metadata, and leaves its answer
   /// unread to `sink`.
-  void carry(buffer payload, std::shared_ptr<metadata> carried, answer_sink& sink) noexcept;
+  void carry(wire::payload payload, std::shared_ptr<metadata> carried, answer_sink& sink) noexcept;
   answer_sink* sink() const noexcept { return sink_; }
   /// The metadata of the request, for another loop; null: there is none.
   std::shared_ptr<metadata> copy_metadata() const;
 
-  /// The request's bytes, made once. False: it cannot be serialised; `why` says what is wrong.
+  /// The request as it travels, made once. False: it cannot be serialised; `why` says what is wrong.
   bool serialise(std::string& why);
-  const buffer& payload() const noexcept { return payload_source_ ? payload_source_->payload() : payload_; }
+  const wire::payload& payload() const noexcept {
+    return payload_source_ ? payload_source_->payload() : payload_;
+  }
   bool has_payload() const noexcept {
     return payload_source_ ? payload_source_->has_payload() : has_payload_;
   }
@@ -149,7 +153,7 @@ class call final : public cancel_node {
   call_runner* runner_ = nullptr;
   call* payload_source_ = nullptr;
   answer_sink* sink_ = nullptr;
-  buffer payload_;
+  wire::payload payload_;
   bool has_payload_ = false;
   bool settled_ = false;
   bool sent_ = false;

@@ -76,7 +76,7 @@ void connection::take(attempt& started) noexcept {
       return;
     }
   }
-  const std::size_t held = of.payload().size() + of.request_metadata().attachment.size();
+  const std::size_t held = of.payload().bytes.size() + of.request_metadata().attachment.size();
   const std::size_t limit = settings_.max_unsent_bytes;
   if (limit != 0 && waiting_bytes_ != 0 && held > limit - std::min(waiting_bytes_, limit)) {
     started.finish(outcome::local_failure(errc::overcrowded),

@@ -6,6 +6,7 @@
 #include <braid/outcome.hpp>
 
 #include "core/environment.hpp"
+#include "wire/payload.hpp"
 
 #include <google/protobuf/descriptor.h>
 
@@ -20,7 +21,7 @@ namespace braid::client {
 struct crossing_request {
   std::uint64_t id = 0;  ///< Of the attempt on its own loop; 0: it was cancelled before it left.
   const google::protobuf::MethodDescriptor* method = nullptr;
-  buffer payload;
+  wire::payload payload;
   std::shared_ptr<metadata> carried;  ///< A copy, no other loop's; null: there is none.
   core::time_point started{};
   core::time_point deadline = core::time_point::max();

@@ -30,10 +30,12 @@ controller& call_group_state::control(std::size_t index) {
   return parent_.sub_control(subs_, index);
 }
 
-// The same message of the same method is serialised once, by the parent.
-bool call_group_state::shares_payload(const sub_call_request& request) const noexcept {
+// The same message of the same method in the same format is serialised once, by the parent.
+bool call_group_state::shares_payload(const sub_call_request& request,
+                                      const controller& control) const noexcept {
   return !request.request && !request.owned_request &&
-         (!request.method || request.method == &parent_.method());
+         (!request.method || request.method == &parent_.method()) &&
+         control.request_metadata().format == parent_.control().request_metadata().format;
 }
 
 core::time_point call_group_state::deadline_of(const controller& control, const sub_call_request& request,
@@ -49,7 +51,7 @@ void call_group_state::launch(std::size_t index, const std::shared_ptr<client::c
                               sub_call_request request) {
   controller& own = control(index);
   if (members_[index].call) throw std::logic_error("braid: a sub call of that index was launched already");
-  const bool shared = shares_payload(request);
+  const bool shared = shares_payload(request, own);
   auto& entry = subs_.make(index);
   entry.request = std::move(request.owned_request);
   entry.response = std::move(request.owned_response);

@@ -46,7 +46,7 @@ class call_group_state final {
   };
 
   void settled(member& ended) noexcept;
-  bool shares_payload(const sub_call_request& request) const noexcept;
+  bool shares_payload(const sub_call_request& request, const controller& control) const noexcept;
   core::time_point deadline_of(const controller& control, const sub_call_request& request,
                                core::time_point now) const noexcept;
   const finished_sub_call* take_next();

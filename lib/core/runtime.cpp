@@ -18,6 +18,10 @@ runtime::executor_type runtime::loop_executor(std::size_t index) const noexcept 
 
 runtime::executor_type runtime::get_executor() const noexcept { return core_->home().executor(); }
 
+std::optional<compression> runtime::find_compression(std::string_view name) const noexcept {
+  return core_->compressors().find(name);
+}
+
 void runtime::stop() noexcept { core_->begin_stop(); }
 
 }  // namespace braid

@@ -36,7 +36,8 @@ runtime_core::runtime_core(runtime_options options)
     : options_(std::move(options)),
       environment_(options_.environment ? *options_.environment : environment{}),
       log_(options_.log ? options_.log : log_sink(stderr_log_sink), options_.log_at_least),
-      seed_(options_.seed != 0 ? options_.seed : system_seed()) {
+      seed_(options_.seed != 0 ? options_.seed : system_seed()),
+      compressors_(options_.compressors) {
   const std::size_t count = options_.loops != 0 ? options_.loops : usable_processors();
   loops_.reserve(count);
   for (std::size_t i = 0; i < count; ++i) loops_.push_back(std::make_unique<loop>(*this, i));

@@ -2,6 +2,7 @@
 
 #include <braid/runtime.hpp>
 
+#include "core/compressor_set.hpp"
 #include "core/environment.hpp"
 #include "core/loop.hpp"
 
@@ -23,6 +24,8 @@ class runtime_core : public std::enable_shared_from_this<runtime_core> {
   const environment& outside() const noexcept { return environment_; }
   const logger& log() const noexcept { return log_; }
   std::uint64_t seed() const noexcept { return seed_; }
+  /// Those that the program added.
+  const compressor_set& compressors() const noexcept { return compressors_; }
 
   std::size_t loop_count() const noexcept { return loops_.size(); }
   loop& at(std::size_t index) noexcept { return *loops_[index]; }
@@ -53,6 +56,7 @@ class runtime_core : public std::enable_shared_from_this<runtime_core> {
   environment environment_;
   logger log_;
   std::uint64_t seed_;
+  const compressor_set compressors_;
   std::vector<std::unique_ptr<loop>> loops_;
   std::vector<std::thread> threads_;
   std::atomic<bool> stop_begun_{false};

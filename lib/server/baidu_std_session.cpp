@@ -1,8 +1,10 @@
 #include "server/baidu_std_session.hpp"
 
+#include "core/runtime_core.hpp"
 #include "server/connection.hpp"
 #include "server/loop_part.hpp"
 #include "server/running_call.hpp"
+#include "wire/payload.hpp"
 
 #include <fmt/format.h>
 
@@ -13,9 +15,11 @@
 namespace braid::server_side {
 namespace {
 
-constexpr std::size_t largest_body = 0x7fffffff;
-constexpr std::size_t inline_payload =
-    16 * 1024;  // larger messages are serialised apart and sent by reference
+std::size_t max_body_size(const loop_part& part) noexcept {
+  return std::min(part.options().max_body_size, wire::largest_body_size);
+}
+
+constexpr std::size_t longest_text = 4096;
 
 bool has_meta(wire::frame_reader::status status) noexcept {
   return status == wire::frame_reader::status::frame || status == wire::frame_reader::status::oversized;
@@ -23,8 +27,10 @@ bool has_meta(wire::frame_reader::status status) noexcept {
 
 void take_metadata(std::shared_ptr<metadata>& into, const wire::inbound_frame& frame) {
   const wire::request_meta& request = frame.meta.request;
+  const payload_format format = wire::format_of(frame.meta);
   const bool any = !frame.meta.user_fields.empty() || !frame.attachment.empty() || request.log_id ||
-                   request.trace_id || request.span_id || request.parent_span_id || request.request_id;
+                   request.trace_id || request.span_id || request.parent_span_id || request.request_id ||
+                   !format.is_plain();
   if (!any) return;
   into = std::make_shared<metadata>();
   for (const auto& field : frame.meta.user_fields) into->user_fields.emplace_back(field.key, field.value);
@@ -34,25 +40,7 @@ void take_metadata(std::shared_ptr<metadata>& into, const wire::inbound_frame& f
   into->parent_span_id = request.parent_span_id;
   into->request_id = request.request_id.value_or(std::string_view());
   if (!frame.attachment.empty()) into->attachment = frame.take_attachment();
-}
-
-/// What makes a payload unreadable here, or nothing.
-std::string unreadable(const wire::inbound_frame& frame) {
-  if (frame.bad_attachment_size) return "the request's attachment_size does not fit its body";
-  if (frame.meta.compress_type.value_or(0) != 0)
-    return fmt::format("compress_type {} is not supported", *frame.meta.compress_type);
-  if (frame.meta.content_type.value_or(0) != 0)
-    return fmt::format("content_type {} is not supported", *frame.meta.content_type);
-  return {};
-}
-
-/// Reads the payload; what is wrong with it, or nothing. Protobuf's own check would print what it finds.
-std::string parse(std::string_view payload, google::protobuf::Message& into) {
-  if (!into.ParsePartialFromArray(payload.data(), static_cast<int>(payload.size())))
-    return fmt::format("the request is no valid {}", into.GetTypeName());
-  if (!into.IsInitialized())
-    return fmt::format("the request lacks required fields: {}", into.InitializationErrorString());
-  return {};
+  into->format = format;
 }
 
 core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point now,
@@ -67,7 +55,7 @@ core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point now,
 baidu_std_session::baidu_std_session(connection& owner, net::outbound_queue& out)
     : owner_(owner),
       out_(out),
-      reader_(std::min(owner.part().options().max_body_size, largest_body)),
+      reader_(max_body_size(owner.part())),
       admission_(owner.part().options().auth ? admission::undecided : admission::open) {}
 
 bool baidu_std_session::take_requests(core::time_point now) {
@@ -175,11 +163,11 @@ void baidu_std_session::request(const wire::inbound_frame& frame, core::time_poi
       full != crowded::no) {
     return refuse(id, full, method);
   }
-  if (const std::string why = unreadable(frame); !why.empty())
-    return owner_.answer_error(id, errc::bad_request, why);
 
   message_pair messages = part.take_messages(*method);
-  if (const std::string why = parse(frame.payload, *messages.request); !why.empty()) {
+  if (const std::string why = wire::decode_payload(frame, part.home().owner().compressors(),
+                                                   max_body_size(part), "request", *messages.request);
+      !why.empty()) {
     owner_.answer_error(id, errc::bad_request, why);
     part.recycle(*method, std::move(messages), place.size());
     return;
@@ -248,68 +236,83 @@ bool baidu_std_session::answer_fits(std::size_t size) const noexcept {
 }
 
 void baidu_std_session::write_answer(running_call& finished) {
-  if (finished.error()) return write_error(finished.id(), finished.error(), finished.ErrorText());
+  if (finished.error()) return write_failure(finished);
   const google::protobuf::Message& message = finished.response();
   const metadata& carried = finished.response_metadata();
-  meta_.clear();
-  meta_.has_response = true;
-  meta_.response.error_code = 0;
-  meta_.correlation_id = finished.id();
-  for (const auto& [key, value] : carried.user_fields) meta_.user_fields.push_back({key, value});
+  const core::compressor_set& added = owner_.part().home().owner().compressors();
+  // A small plain message goes straight into the queue; all others are made apart, what may fail at once.
+  const bool plain = carried.format.is_plain();
+  wire::payload made;
+  if (std::string why; !plain && !wire::encode_payload(message, carried.format, added, "response", made, why))
+    return write_error(finished.id(), errc::bad_response, why);
+  begin_answer(finished.id(), 0, carried.user_fields);
+  wire::crc32c_bytes sum;
+  if (!plain) wire::note_format(carried.format, made, carried.attachment, meta_, sum);
   if (!carried.attachment.empty())
     meta_.attachment_size = static_cast<std::int32_t>(carried.attachment.size());
 
-  const std::size_t payload_size = message.ByteSizeLong();
+  const std::size_t payload_size = plain ? message.ByteSizeLong() : made.bytes.size();
   const std::size_t meta_size = wire::meta_size(meta_);
   const std::size_t body_size = meta_size + payload_size + carried.attachment.size();
-  if (meta_size > wire::default_max_meta_size) {
-    return write_error(finished.id(), errc::bad_response,
-                       fmt::format("the response's metadata of {} bytes is over the protocol's limit of {}",
-                                   meta_size, wire::default_max_meta_size));
-  }
-  if (body_size > largest_body) {
-    return write_error(
-        finished.id(), errc::bad_response,
-        fmt::format("the response of {} bytes is over the protocol's limit of 2 GiB", body_size));
-  }
-  if (!answer_fits(wire::header_size + body_size)) {
-    return write_error(finished.id(), errc::overcrowded,
-                       fmt::format("the response of {} bytes finds no room beside {} unsent ones: "
-                                   "max_unsent_bytes is {}",
-                                   body_size, out_.size(), owner_.part().options().max_unsent_bytes));
-  }
-  const bool apart = payload_size > inline_payload;
+  if (!may_answer(finished.id(), meta_size, body_size)) return;
+  const bool apart = !plain || payload_size > wire::inline_payload_size;
+  if (plain && apart) made.bytes = wire::serialise(message, payload_size);
   const std::size_t head = wire::header_size + meta_size + (apart ? 0 : payload_size);
-  char* at = out_.reserve(head);
-  at = wire::encode_header({.body_size = static_cast<std::uint32_t>(body_size),
-                            .meta_size = static_cast<std::uint32_t>(meta_size)},
-                           at);
-  at = wire::encode_meta(meta_, at);
+  char* const at = wire::encode_head(meta_, meta_size, body_size, out_.reserve(head));
   if (!apart) message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(at));
   out_.commit(head);
-  if (apart) {
-    detail::block_ref block(payload_size);
-    message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(block.data()));
-    const char* data = block.data();
-    out_.append(buffer(std::move(block), data, payload_size));
-  }
+  if (apart) out_.append(made.bytes);
   if (!carried.attachment.empty()) out_.append(carried.attachment);
 }
 
+/// Whether an answer of that size can be sent; what is in its way is written instead.
+bool baidu_std_session::may_answer(std::int64_t id, std::size_t meta_size, std::size_t body_size) {
+  if (meta_size > wire::default_max_meta_size) {
+    write_error(id, errc::bad_response,
+                fmt::format("the response's metadata of {} bytes is over the protocol's limit of {}",
+                            meta_size, wire::default_max_meta_size));
+  } else if (body_size > wire::largest_body_size) {
+    write_error(id, errc::bad_response,
+                fmt::format("the response of {} bytes is over the protocol's limit of 2 GiB", body_size));
+  } else if (!answer_fits(wire::header_size + body_size)) {
+    write_error(id, errc::overcrowded,
+                fmt::format("the response of {} bytes finds no room beside {} unsent ones: "
+                            "max_unsent_bytes is {}",
+                            body_size, out_.size(), owner_.part().options().max_unsent_bytes));
+  } else {
+    return true;
+  }
+  return false;
+}
+
+// The fields that the handler set go along, unless there is no room for them.
+void baidu_std_session::write_failure(running_call& finished) {
+  begin_answer(finished.id(), to_wire(finished.error()), finished.response_metadata().user_fields);
+  const std::string text = finished.ErrorText();
+  meta_.response.error_text = std::string_view(text).substr(0, longest_text);
+  if (wire::meta_size(meta_) > wire::default_max_meta_size) meta_.user_fields.clear();
+  write_meta();
+}
+
 void baidu_std_session::write_error(std::int64_t id, const error_code& code, std::string_view text) {
+  begin_answer(id, to_wire(code), {});
+  meta_.response.error_text = text.substr(0, longest_text);
+  write_meta();
+}
+
+void baidu_std_session::begin_answer(std::int64_t id, std::int32_t code, const metadata::fields& fields) {
   meta_.clear();
   meta_.has_response = true;
-  meta_.response.error_code = to_wire(code);
-  constexpr std::size_t longest_text = 4096;
-  meta_.response.error_text = text.substr(0, longest_text);
+  meta_.response.error_code = code;
   meta_.correlation_id = id;
-  const std::size_t meta_size = wire::meta_size(meta_);
-  char* at = out_.reserve(wire::header_size + meta_size);
-  at = wire::encode_header({.body_size = static_cast<std::uint32_t>(meta_size),
-                            .meta_size = static_cast<std::uint32_t>(meta_size)},
-                           at);
-  wire::encode_meta(meta_, at);
-  out_.commit(wire::header_size + meta_size);
+  for (const auto& [key, value] : fields) meta_.user_fields.push_back({key, value});
+}
+
+/// A frame of nothing but a meta.
+void baidu_std_session::write_meta() {
+  const std::size_t size = wire::meta_size(meta_);
+  wire::encode_head(meta_, size, size, out_.reserve(wire::header_size + size));
+  out_.commit(wire::header_size + size);
 }
 
 }  // namespace braid::server_side

@@ -2,6 +2,7 @@
 
 #include <braid/authenticator.hpp>
 #include <braid/error.hpp>
+#include <braid/metadata.hpp>
 
 #include "core/environment.hpp"
 #include "net/outbound_queue.hpp"
@@ -64,6 +65,10 @@ class baidu_std_session {
   bool drop_what_finds_no_room();
   bool answer_fits(std::size_t size) const noexcept;
   void too_large(const wire::inbound_frame& frame);
+  bool may_answer(std::int64_t id, std::size_t meta_size, std::size_t body_size);
+  void write_failure(running_call& finished);
+  void begin_answer(std::int64_t id, std::int32_t code, const metadata::fields& fields);
+  void write_meta();
 
   connection& owner_;
   net::outbound_queue& out_;

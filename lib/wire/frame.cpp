@@ -46,6 +46,12 @@ char* encode_header(frame_header header, char* target) noexcept {
   return store(header.meta_size, store(header.body_size, target + magic.size()));
 }
 
+char* encode_head(const rpc_meta& meta, std::size_t meta_size, std::size_t body_size, char* target) noexcept {
+  const frame_header header{.body_size = static_cast<std::uint32_t>(body_size),
+                            .meta_size = static_cast<std::uint32_t>(meta_size)};
+  return encode_meta(meta, encode_header(header, target));
+}
+
 std::string_view to_string(frame_error error) noexcept {
   switch (error) {
     case frame_error::none:

@@ -28,6 +28,17 @@ struct frame_header {
 /// \return the end of what was written.
 char* encode_header(frame_header header, char* target) noexcept;
 
+/// Most bytes that protobuf can write or read as one message, and therefore of any body.
+inline constexpr std::size_t largest_body_size = 0x7fffffff;
+/// Larger messages are serialised apart and sent by reference, smaller ones straight behind their meta.
+inline constexpr std::size_t inline_payload_size = std::size_t{16} * 1024;
+
+/// Writes the header and the meta of a frame to `target`, which has room for header_size + `meta_size` bytes.
+/// \param meta_size what meta_size(meta) says.
+/// \param body_size meta, payload and attachment together.
+/// \return the end of what was written.
+char* encode_head(const rpc_meta& meta, std::size_t meta_size, std::size_t body_size, char* target) noexcept;
+
 /// Why a byte stream cannot be read any further.
 enum class frame_error : std::uint8_t {
   none,

@@ -4,6 +4,11 @@
 #include "golden/frame_model.hpp"
 
 #include <google/protobuf/stubs/logging.h>
+#include <google/protobuf/text_format.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <snappy.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <utility>
@@ -26,6 +31,67 @@ bool is_echo_service(const std::string& name) {
 // Section 9: a frame of the cancel extension.
 bool is_control(const oracle_meta& meta) {
   return !meta.has_request() && !meta.has_response() && (meta.has_features() || meta.has_cancel_cause());
+}
+
+bool checksum_holds(const oracle_meta& meta, std::string_view payload, std::string_view attachment) {
+  if (meta.checksum_type() == 0) return true;
+  if (meta.checksum_type() != 1) return false;
+  std::string covered(payload);
+  if (meta.checksum_with_attachment()) covered += attachment;
+  std::uint32_t crc = 0xffffffff;
+  for (const char byte : covered) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
+  }
+  crc = ~crc;
+  const std::uint32_t masked = (crc >> 15 | crc << 17) + 0xa282ead8;
+  std::string value;
+  for (int shift = 24; shift >= 0; shift -= 8) value += static_cast<char>(masked >> shift);
+  return meta.checksum_value() == value;
+}
+
+/// One whole stream in zlib's format (or gzip's, `framing` 16), with nothing behind it.
+bool inflated(std::string_view bytes, int framing, std::string& out) {
+  z_stream stream{};
+  if (inflateInit2(&stream, MAX_WBITS + framing) != Z_OK) return false;
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  const int status = inflate(&stream, Z_FINISH);
+  out.resize(out.size() - stream.avail_out);
+  const bool good = status == Z_STREAM_END && stream.avail_in == 0;
+  inflateEnd(&stream);
+  return good;
+}
+
+bool decompressed(int compress_type, std::string_view bytes, std::size_t limit, std::string& out) {
+  if (compress_type == 0) {
+    out = bytes;
+    return true;
+  }
+  std::size_t size = 0;
+  if (compress_type == 1)
+    return snappy::GetUncompressedLength(bytes.data(), bytes.size(), &size) && size <= limit &&
+           snappy::Uncompress(bytes.data(), bytes.size(), &out);
+  out.resize(std::min(limit, 1100 * bytes.size() + 64));  // deflate cannot do better
+  return (compress_type == 2 || compress_type == 3) && inflated(bytes, compress_type == 2 ? 16 : 0, out);
+}
+
+bool parsed(int content_type, const std::string& bytes, google::protobuf::Message& into) {
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  switch (content_type) {
+    case 0:
+      return into.ParsePartialFromString(bytes);
+    case 1:
+    case 2:
+      return google::protobuf::util::JsonStringToMessage(bytes, &into, options).ok();
+    case 3:
+      return google::protobuf::TextFormat::ParseFromString(bytes, &into);
+    default:
+      return false;
+  }
 }
 
 reply failed(int code) { return {.code = code, .message = {}, .attachment = {}, .user_fields = {}}; }
@@ -63,11 +129,15 @@ reply outcome_of(const frame_model::event& frame, const payload_decoder& decode)
 
 }  // namespace
 
-bool decode_plain(const oracle_meta& meta, std::string_view payload, std::string_view,
-                  google::protobuf::Message& into) {
-  const google::protobuf::LogSilencer no_complaints;
-  return meta.compress_type() == 0 && meta.content_type() == 0 &&
-         into.ParsePartialFromArray(payload.data(), static_cast<int>(payload.size())) && into.IsInitialized();
+payload_decoder decode_formats(std::size_t max_body) {
+  return [max_body](const oracle_meta& meta, std::string_view payload, std::string_view attachment,
+                    google::protobuf::Message& into) {
+    const google::protobuf::LogSilencer no_complaints;
+    std::string bytes;
+    return checksum_holds(meta, payload, attachment) &&
+           decompressed(meta.compress_type(), payload, max_body, bytes) &&
+           parsed(meta.content_type(), bytes, into) && into.IsInitialized();
+  };
 }
 
 std::string to_string(const reply& what) {
@@ -122,7 +192,7 @@ bool read_reply(std::string_view frame, std::int64_t& id, reply& into) {
     return event.meta.has_features() && !event.meta.has_cancel_cause();
   }
   if (!event.meta.has_response()) return false;
-  into = outcome_of(event, decode_plain);
+  into = outcome_of(event, decode_formats(frame.size()));
   return true;
 }
 

@@ -18,9 +18,9 @@ namespace golden {
 using payload_decoder = std::function<bool(const oracle_meta& meta, std::string_view payload,
                                            std::string_view attachment, google::protobuf::Message& into)>;
 
-/// Payloads in protobuf's own format, without compression; what else a meta names cannot be read.
-bool decode_plain(const oracle_meta& meta, std::string_view payload, std::string_view attachment,
-                  google::protobuf::Message& into);
+/// Every format of the contract, by protobuf's, zlib's and snappy's own functions, with a limit of what comes
+/// out of a compressed payload.
+payload_decoder decode_formats(std::size_t max_body);
 
 /// One answer, or the outcome of one call: what the contract says of a frame.
 struct reply {

@@ -73,7 +73,8 @@ TEST_CASE("hostile tcp: a sample of spoilt requests to a server") {
     auto peer = raw_peer::connect(server.port());
     peer.send_what_is_taken(stream);
     peer.end_sending();
-    judge_server(peer, thrown, golden::expect_of_server(stream, golden::decode_plain, max_body), report);
+    judge_server(peer, thrown, golden::expect_of_server(stream, golden::decode_formats(max_body), max_body),
+                 report);
     if (count % 16 == 0) {
       other.send(server_test::echo(1, "witness"));
       if (server_test::answers_in(other.next_frame()).at(0).message() != "witness")
@@ -107,7 +108,8 @@ TEST_CASE("hostile tcp: a sample of spoilt answers to a client") {
     const std::int64_t id = id_of(peer.next_frame());
     const auto thrown =
         any_case(table, n, [&](const golden::chunk& sound) { return golden::with_id(sound.bytes, id); });
-    const auto expected = golden::expect_of_client(thrown.bytes, {id}, golden::decode_plain, max_body);
+    const auto expected =
+        golden::expect_of_client(thrown.bytes, {id}, golden::decode_formats(max_body), max_body);
     peer.send_what_is_taken(thrown.bytes);
     peer.end_sending();
     int code = 0;

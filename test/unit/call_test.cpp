@@ -912,14 +912,14 @@ TEST_CASE("call: an answer that cannot be read fails its call alone with 2002", 
       answer(id, echoed(), [](braid::wire::rpc_meta& meta) { meta.attachment_size = 1000; }),
       answer(id, echoed(), [](braid::wire::rpc_meta& meta) { meta.attachment_size = -1; }),
       answer(id, echoed(), [](braid::wire::rpc_meta& meta) { meta.compress_type = 2; }),
-      answer(id, echoed(), [](braid::wire::rpc_meta& meta) { meta.content_type = 1; })};
+      answer(id, echoed(), [](braid::wire::rpc_meta& meta) { meta.content_type = 4; })};
   const std::array<const char*, 7> texts{"no valid golden.EchoResponse",
                                          "message",
                                          "max_body_size 4096",
                                          "attachment_size",
                                          "attachment_size",
-                                         "compress_type 2",
-                                         "content_type 1"};
+                                         "no valid gzip",
+                                         "content_type 4"};
   server.send(answers[static_cast<std::size_t>(which)]);
   client.finish(bad);
   CHECK(bad.ec == errc::bad_response);

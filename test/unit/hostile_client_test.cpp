@@ -119,7 +119,7 @@ class range : net::accept_events {
           make(begin + i, [&](const golden::chunk& sound) { return golden::with_id(sound.bytes, ids[0]); }));
       const std::string follows = follow_up(cases[i], ids[1]);
       expected.push_back(golden::expect_of_client(cases[i].bytes + follows, {ids[0], ids[1]},
-                                                  golden::decode_plain, max_body));
+                                                  golden::decode_formats(max_body), max_body));
     }
     on_far([&] {
       for (std::size_t i = 0; i < count; ++i) {

@@ -114,8 +114,8 @@ class range {
     });
     std::vector<golden::server_expectation> expected;
     for (std::size_t i = 0; i < cases.size(); ++i) {
-      expected.push_back(
-          golden::expect_of_server(cases[i].bytes + probe, golden::decode_plain, max_body, lanes_[i].heard));
+      expected.push_back(golden::expect_of_server(cases[i].bytes + probe, golden::decode_formats(max_body),
+                                                  max_body, lanes_[i].heard));
       lanes_[i].heard = expected[i].heard;
     }
     if (end != ending::stay) finish(cases.size(), end);
