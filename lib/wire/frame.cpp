@@ -11,6 +11,10 @@ namespace {
 constexpr std::string_view magic = "PRPC";
 // An incomplete frame larger than this is not worth moving just to get a larger read.
 constexpr std::size_t cheap_move = 4096;
+// An incomplete frame's storage becomes so many times what has arrived of it.
+constexpr std::size_t growth = 4;
+// Room for a next frame that is a little larger, behind one that is large.
+constexpr std::size_t spare_room = 4096;
 // So many reads in a row have to be short before the storage shrinks.
 constexpr unsigned shrink_after = 64;
 
@@ -101,7 +105,8 @@ void frame_reader::make_room() {
   const std::size_t pending = end_ - begin_;
   const std::size_t room = block_.capacity() - end_;
   const bool unshared = block_.unique();
-  if (pending == 0 && unshared && block_.capacity() >= block_size_ && block_.capacity() <= 4 * block_size_) {
+  const bool fitting = block_.capacity() >= block_size_ && block_.capacity() <= kept_capacity();
+  if (pending == 0 && unshared && fitting) {
     begin_ = end_ = 0;
     return;
   }
@@ -110,8 +115,13 @@ void frame_reader::make_room() {
   const bool may_stay = block_ && room != 0 && (pending != 0 || !unshared);
   const bool fits = pending > cheap_move && wanted_ > pending && wanted_ - pending <= room;
   if (may_stay && (room >= block_size_ / 4 || fits)) return;
-  std::size_t capacity = std::max(block_size_, 2 * pending);
-  if (wanted_ > pending) capacity = std::min(capacity, std::max(block_size_, wanted_));
+  std::size_t capacity = std::max(block_size_, growth * pending);
+  // A block that buffers hold on to is followed by one that the next frame of its size fits in as well.
+  if (pending == 0 && fitting) capacity = block_.capacity();
+  if (wanted_ > pending) {
+    const std::size_t whole = wanted_ > max_block ? wanted_ + spare_room : std::max(block_size_, wanted_);
+    if (whole <= capacity + capacity / 4) capacity = whole;  // rather than to copy it all for the last bytes
+  }
   if (pending != 0 && unshared && block_.capacity() >= capacity && pending <= block_.capacity() / 2) {
     std::memmove(block_.data(), block_.data() + begin_, pending);
   } else {
@@ -122,6 +132,10 @@ void frame_reader::make_room() {
   begin_ = 0;
   end_ = pending;
 }
+
+/// Storage up to this size is used again: the frames of a connection tend to be of one size, a large one
+/// among them.
+std::size_t frame_reader::kept_capacity() const noexcept { return growth * block_size_ + block_size_; }
 
 void frame_reader::commit(std::size_t n) noexcept {
   end_ += n;

@@ -100,7 +100,7 @@ bool read_whole(const buffer& frame, inbound_frame& into);
 ///
 /// Use: read into prepare(), commit() what arrived, call next() until it wants more. One block holds what was
 /// read and not yet handed out. Its size follows the bytes that really arrive, never what a header claims:
-/// reads that fill it make it grow, many short ones make it shrink, an incomplete large frame doubles it.
+/// reads that fill it make it grow, many short ones make it shrink, an incomplete large frame quadruples it.
 ///
 /// Not thread-safe; the buffers taken from its frames may go to other threads.
 class frame_reader {
@@ -153,6 +153,7 @@ class frame_reader {
   status begin_oversized(inbound_frame& frame) noexcept;
   void discard() noexcept;
   void make_room();
+  std::size_t kept_capacity() const noexcept;
 
   std::size_t max_body_size_;
   std::size_t max_meta_size_;

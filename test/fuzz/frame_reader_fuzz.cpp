@@ -71,7 +71,7 @@ std::string story(std::string_view stream, std::size_t read_size, std::size_t ma
     reader.commit(n);
     stream.remove_prefix(n);
     received += n;
-    require(reader.capacity() <= std::max(frame_reader::min_block, 4 * received),
+    require(reader.capacity() <= std::max(frame_reader::min_block, 5 * received),
             "storage follows what arrived");
   }
   for (const auto& [bytes, copy] : taken) require(bytes.to_string() == copy, "taken bytes stay as they were");
