@@ -114,9 +114,13 @@ void baidu_std_session::take(wire::frame_reader::status status, core::time_point
 /// held back until its credential was checked.
 bool baidu_std_session::may_pass(wire::frame_reader::status status, core::time_point now) {
   if (!frame_.meta.has_request || owner_.part().stopping()) return true;
-  if (admission_ == admission::refused || !frame_.meta.authentication_data) {
-    refuse_client(admission_ == admission::refused ? "the connection's credential was refused"
-                                                   : "the connection's first request has no credential");
+  if (admission_ == admission::refused) {
+    refuse_client("the connection's credential was refused");
+    return false;
+  }
+  if (!frame_.meta.authentication_data) {
+    owner_.part().log_refused(owner_.remote(), "the first request has none");
+    refuse_client("the connection's first request has no credential");
     return false;
   }
   admission_ = admission::checking;

@@ -85,8 +85,7 @@ void connection::checked(std::shared_ptr<const auth_context> who, const std::str
   if (who) {
     session_.admit(std::move(who));
   } else {
-    part_.home().log().log(log_level::warning, "a client's credential was refused",
-                           {{"peer", remote().to_string()}, {"why", why}});
+    part_.log_refused(remote(), why);
     session_.refuse_client("the connection's credential was refused");
   }
   if (!closed_) resume(credential_checked);

@@ -76,16 +76,25 @@ void loop_part::log_unanswered(const running_call& call) noexcept {
 }
 
 void loop_part::log_broken(const endpoint& peer, std::string_view why) noexcept {
+  log_rarely(broken_, "a client broke the protocol", peer, why);
+}
+
+void loop_part::log_refused(const endpoint& peer, std::string_view why) noexcept {
+  log_rarely(refused_, "a client's credential was refused", peer, why);
+}
+
+void loop_part::log_rarely(rare_line& line, std::string_view text, const endpoint& peer,
+                           std::string_view why) noexcept {
   const core::time_point now = home_.now();
-  if (now < next_broken_line_) {
-    ++broken_unlogged_;
+  if (now < line.next) {
+    ++line.unlogged;
     return;
   }
-  next_broken_line_ = now + std::chrono::seconds(1);
-  home_.log().log(log_level::warning, "a client broke the protocol",
+  line.next = now + std::chrono::seconds(1);
+  home_.log().log(log_level::warning, text,
                   {{"peer", peer.to_string()},
                    {"why", why},
-                   {"not logged before", std::to_string(std::exchange(broken_unlogged_, 0))}});
+                   {"not logged before", std::to_string(std::exchange(line.unlogged, 0))}});
 }
 
 void loop_part::call_over() noexcept {

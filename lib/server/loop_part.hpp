@@ -51,6 +51,7 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   void log_unanswered(const running_call& call) noexcept;
   /// At most once a second: a peer must not be able to fill a disk.
   void log_broken(const endpoint& peer, std::string_view why) noexcept;
+  void log_refused(const endpoint& peer, std::string_view why) noexcept;
   /// Held while a call is destroyed without the loop, which has ended.
   std::mutex& after_the_end() noexcept { return after_the_end_; }
 
@@ -75,6 +76,13 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
     std::unique_ptr<net::listener> listener;
   };
 
+  struct rare_line {
+    core::time_point next = core::time_point::min();
+    std::size_t unlogged = 0;
+  };
+  void log_rarely(rare_line& line, std::string_view text, const endpoint& peer,
+                  std::string_view why) noexcept;
+
   struct stop_timer : core::timer_node {
     explicit stop_timer(loop_part& of) noexcept : timer_node(&stop_timer::fire), owner(of) {}
     static void fire(timer_node& node) { static_cast<stop_timer&>(node).owner.stop_timer_fired(); }
@@ -90,8 +98,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   std::vector<std::unique_ptr<connection>> closed_;
   boost::intrusive::list<running_call, boost::intrusive::constant_time_size<false>> calls_;
   std::vector<std::vector<message_pair>> messages_;  // by the method's index
-  core::time_point next_broken_line_ = core::time_point::min();
-  std::size_t broken_unlogged_ = 0;
+  rare_line broken_;
+  rare_line refused_;
 
   bool stopping_ = false;
   bool killing_ = false;                                 // running calls were cancelled
