@@ -257,7 +257,7 @@ TEST_CASE("auth: calls may be cancelled, and channel and runtime may go, while t
     scripted s({.timeout = -1s});
     s.generate_for(1h);
     started_call& call = s.start();
-    s.client.on_loop([&] { s.client.channel.init("10.0.0.9:80"); });
+    s.client.on_loop([&] { s.client.end_channel(); });
     CHECK_FALSE(call.done());  // keeps its connection
     call.control.StartCancel();
     s.sim.run_for(1ms);

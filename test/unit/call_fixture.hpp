@@ -210,6 +210,12 @@ struct client_node {
       call.ended_at = sim.elapsed();
     };
   }
+  /// Ends the channel, and with it its part in connections; there is a new one, not initialised, in its
+  /// place.
+  void end_channel() {
+    std::destroy_at(&channel);
+    std::construct_at(&channel, *process);
+  }
   bool finish(started_call& call) {
     return sim.run_until([&] { return call.done(); });
   }

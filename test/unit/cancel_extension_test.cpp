@@ -264,7 +264,7 @@ TEST_CASE("cancel: a client that goes, with its last call, has told the cause") 
     client.start(call);
     REQUIRE(sim.run_until([&] { return server.running == 1; }));
     client.on_loop([&] {
-      client.channel.init("10.0.0.9:80");  // the channel's connection is now the call's alone
+      client.end_channel();  // its connection is now the call's alone
       call.control.StartCancel();
     });
     sim.run_for(1ms);
@@ -282,7 +282,7 @@ TEST_CASE("cancel: started and cancelled in one turn, with nobody left on the co
   started_call call;
   client.on_loop([&] {
     client.start_here(call);
-    client.channel.init("10.0.0.9:80");
+    client.end_channel();
     call.control.StartCancel();
   });
   sim.run_for(1s);
