@@ -27,6 +27,7 @@ namespace client {
 class call;
 class root_call;
 class async_root_call;
+class blocking_call;
 class sub_calls;
 }  // namespace client
 
@@ -137,11 +138,17 @@ class controller final : public controller_base {
   friend class client::call;
   friend class client::root_call;
   friend class client::async_root_call;
+  friend class client::blocking_call;
   friend class client::sub_calls;
   friend class channel_base;
 
   void clear_results() noexcept;
   void fail_without_call(const outcome& why, std::string_view text) noexcept;
+
+  // For a call whose caller may leave before its loop has ended it: the loop uses a controller of its own.
+  void lend_to(controller& used);
+  void take_results(controller& used) noexcept;
+  void leave_call(std::chrono::nanoseconds after);
 
   std::optional<std::chrono::nanoseconds> timeout_;
   bool detached_ = false;

@@ -41,8 +41,9 @@ class await_base {
   await_base(const await_base&) = delete;
   await_base& operator=(const await_base&) = delete;
 
-  /// False when the coroutine has been cancelled already, so that nothing must be started.
-  bool may_start() const noexcept;
+  /// False when nothing must be started: the coroutine has been cancelled already and the operation would
+  /// report that, or its loop ends.
+  bool may_start(bool reports_error = true) const noexcept;
   /// Instead of starting: counts the refusal. A coroutine that ignores many in a row is slowed down and gets
   /// `operation_aborted` thrown whatever its token, as it would else spin and hold up its loop.
   void refuse();
@@ -52,12 +53,12 @@ class await_base {
   loop_executor executor() const noexcept;
   boost::asio::cancellation_slot slot() const noexcept;
 
-  bool on_loop() const noexcept;
   void called() noexcept;     ///< The handler was called; on any thread.
   void completed() noexcept;  ///< The same, on the loop.
   void dropped() noexcept;    ///< The handler was destroyed without a call; on any thread.
 
  private:
+  struct wake_up;
   void complete_by_post() noexcept;
 
   enum class state : unsigned char { initiating, waiting, done };
@@ -278,7 +279,7 @@ class boost::asio::async_result<braid::yield_context, void(Args...)> {
   static return_type initiate(Initiation&& initiation, const braid::yield_context& yield,
                               InitArgs&&... args) {
     frame_type frame(yield);
-    if (traits::has_error && !frame.may_start()) {
+    if (!frame.may_start(traits::has_error)) {
       frame.refuse();
       return traits::take(frame, yield);
     }

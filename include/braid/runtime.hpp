@@ -22,7 +22,8 @@ struct environment;
 
 /// What a runtime is made of. All fields have defaults; use designated initialisers.
 struct runtime_options {
-  /// How many loops, each one thread. 0: one for each processor that this process may use.
+  /// How many loops, each one thread. 0: one for each processor that this process may use. On a lent
+  /// io_context: 0 or 1.
   std::size_t loops = 0;
 
   /// Usable bytes of a coroutine's stack, rounded up to whole pages; at least 16 KiB.
@@ -44,7 +45,7 @@ struct runtime_options {
   std::shared_ptr<core::environment> environment{};
 };
 
-/// A pool of loops.
+/// A pool of loops, or one loop on an `io_context` of the program's own.
 ///
 /// What it does: each loop is one `io_context` run by one thread of its own, with its own timers, coroutine
 /// stacks and connections. A call lives on one loop from start to end.
@@ -53,15 +54,53 @@ struct runtime_options {
 /// and coroutine has ended, and joins the threads. A coroutine that never ends holds it up; it is named in
 /// the log each second. Destroying a runtime on one of its own loops aborts the process with a message.
 ///
+/// Errors: what a handler of the program throws on a loop is logged, and the loop goes on.
+///
 /// Object lifetimes: channels and servers may outlive their runtime; their calls then end with 125.
 ///
 /// Thread safety: distinct and shared objects are safe, except that destruction must not race with other use.
+///
+/// A lent `io_context`
+/// -------------------
+///
+/// `runtime rt{ioc}` makes no thread: its one loop runs in `ioc.run()`, `run_for()`, `poll()` and so on,
+/// beside the program's own handlers. Several runtimes may be lent one context; each has a loop of its own
+/// there.
+///
+/// Threads: one at a time runs the context; another may after it. Two at once are reported in the log at
+/// level error, and made to wait for one another while they run code of the runtime. A context that was made
+/// with `BOOST_ASIO_CONCURRENCY_HINT_UNSAFE` is for a program in which one thread does everything. Running
+/// the context inside a coroutine of the runtime or a completion handler that it calls throws
+/// std::logic_error from there, once something of the runtime would run; so does nothing else. It must be run
+/// on a thread's own stack.
+///
+/// Work: `run()` does not return while calls or coroutines are running or a server is listening. Connections
+/// that are idle and timers do not count.
+///
+/// Waiting: a synchronous call, or server::stop(), on the thread that runs the context, outside of a
+/// coroutine, is refused (1, EDEADLK). On another thread a synchronous call ends at its own deadline,
+/// although nobody runs the context.
+///
+/// Exceptions: what a handler of the program throws, also a completion handler, leaves `run()`; the runtime
+/// remains usable when the context is run again.
+///
+/// Shutdown: the destructor waits for nothing and may be called anywhere, in a handler too. It closes
+/// connections and listeners and cancels calls and coroutines; these end, and calls complete with 125, as the
+/// context is run further, or when it is destroyed. What they refer to must live as long. To join them first:
+/// stop(), then `run()`. A context that is destroyed before them, with or without the runtime, ends them in
+/// its destructor: completion handlers of calls that have no executor of their own are called there, with
+/// 125; coroutines are resumed with `operation_aborted` and must not wait for anything more: each further
+/// operation fails. One that waits for something outside of the context then is named in the log and its
+/// stack is left.
 class runtime {
  public:
   using executor_type = boost::asio::io_context::executor_type;
 
   runtime() : runtime(runtime_options{}) {}
   explicit runtime(runtime_options options);
+  /// Runs on a context of the program's own, which it runs itself. Throws a system_error (22) where the
+  /// options do not suit: more than one loop, the environment of a simulation.
+  explicit runtime(boost::asio::io_context& lent, runtime_options options = {});
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
   ~runtime();

@@ -1,10 +1,11 @@
 #include <braid/channel_base.hpp>
 
+#include "client/blocking_call.hpp"
 #include "client/call_target.hpp"
 #include "client/root_call.hpp"
+#include "client/start_elsewhere.hpp"
 #include "core/cancel_handle.hpp"
 #include "core/coroutine.hpp"
-#include "core/run_on.hpp"
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/system_executor.hpp>
@@ -49,22 +50,20 @@ outcome refusal(yield_context yield, const controller& control) {
   return outcome::cancelled(yield.owner().node().cause());
 }
 
-/// A foreign thread's wait.
-class blocking_completion final : public detail::erased_completion<error_code> {
+/// A closure on its way to a loop, or, when that is gone, to the system's threads.
+class posted_closure {
  public:
-  void complete(const detail::loop_executor&, error_code) override { ended_.set(); }
-  void complete_without_loop(error_code) override { ended_.set(); }
-  void wait(core::runtime_core& runtime) { ended_.wait(runtime); }
+  explicit posted_closure(google::protobuf::Closure* done) noexcept : done_(done) {}
+  posted_closure(posted_closure&& other) noexcept : done_(std::exchange(other.done_, nullptr)) {}
+  posted_closure& operator=(posted_closure&&) = delete;
+  ~posted_closure() {
+    if (done_) boost::asio::post(boost::asio::system_executor(), [done = done_] { done->Run(); });
+  }
+  void operator()() { std::exchange(done_, nullptr)->Run(); }
 
  private:
-  core::blocking_event ended_;
+  google::protobuf::Closure* done_;
 };
-
-/// Runs `done` later, on the thread's loop or, when there is none any more, on the system's threads.
-void post_closure(core::runtime_core& runtime, google::protobuf::Closure* done) {
-  if (!runtime.home().post([done] { done->Run(); }))
-    boost::asio::post(boost::asio::system_executor(), [done] { done->Run(); });
-}
 
 /// The `done` of a protobuf call.
 class closure_completion final : public detail::erased_completion<error_code> {
@@ -93,32 +92,6 @@ class closure_completion final : public detail::erased_completion<error_code> {
 // Empty when no server was asked.
 std::string peer_of(const controller& control) {
   return control.attempts() != 0 ? control.remote_side().to_string() : std::string();
-}
-
-/// What the thread that starts a call brings along: the deadline of the coroutine that it runs, on whatever
-/// loop.
-core::time_point callers_deadline(const controller* control) noexcept {
-  core::loop* const here = core::loop::current();
-  detail::coroutine* const caller = here ? here->running_coroutine() : nullptr;
-  return caller && !(control && control->detached()) ? caller->deadline() : core::time_point::max();
-}
-
-/// Whether the request may be gone before the loop gets to it.
-enum class request_lifetime : bool { initiation, call };
-
-void start_elsewhere(const std::shared_ptr<call_target>& target, const call_request& wanted,
-                     request_lifetime lifetime, detail::erased_completion<error_code>* completion,
-                     std::shared_ptr<detail::cancel_handle> cancel) {
-  core::loop& home = target->runtime().home();
-  const core::time_point latest = callers_deadline(wanted.control);
-  auto* const started = async_root_call::create(home, wanted, completion, std::move(cancel));
-  if (lifetime == request_lifetime::initiation && !started->control().request_outlives_call()) {
-    std::string why;
-    // A request that cannot be serialised is copied, to fail on the loop as any other call does.
-    if (!target->serialises_at_start() || !started->serialise(why)) started->copy_request();
-  }
-  const bool accepted = home.post([started, target, latest] { started->begin_later(target, latest); });
-  if (!accepted) started->end_without_loop();
 }
 
 }  // namespace
@@ -182,21 +155,17 @@ void channel_base::await_call(controller* control, const google::protobuf::Metho
 void channel_base::call(const google::protobuf::MethodDescriptor& method, controller& control,
                         const google::protobuf::Message& request, google::protobuf::Message& response,
                         error_code& ec) {
-  if (core::loop* const here = core::loop::current()) {
-    detail::coroutine* const caller = here->running_coroutine();
-    if (!caller) {
-      control.fail_without_call(outcome::local_failure({EPERM, boost::system::system_category()}),
-                                "a synchronous call on a loop outside of a coroutine would wait for itself");
-      ec = control.error();
-      return;
-    }
+  core::loop* const here = core::loop::current();
+  if (detail::coroutine* const caller = here ? here->running_coroutine() : nullptr) {
     await_call(&control, method, request, response, yield_context(*caller)[ec]);
     return;
   }
-  client::blocking_completion waiting;
-  client::start_elsewhere(target_, {&method, &request, &response, &control}, client::request_lifetime::call,
-                          &waiting, nullptr);
-  waiting.wait(target_->runtime());
+  if (here || target_->runtime().runs_here()) {
+    control.fail_without_call(outcome::local_failure({EPERM, boost::system::system_category()}),
+                              "a synchronous call on a loop outside of a coroutine would wait for itself");
+  } else {
+    client::blocking_call::run(target_, method, control, request, response);
+  }
   ec = control.error();
 }
 
@@ -220,7 +189,7 @@ void channel_base::CallMethod(const google::protobuf::MethodDescriptor* method,
   auto* const ours = dynamic_cast<controller*>(control);
   if (control && !ours) {
     control->SetFailed("braid: the controller of a call on a channel must be a braid::controller");
-    if (done) client::post_closure(target_->runtime(), done);
+    if (done) target_->runtime().home().post(client::posted_closure(done));
     return;
   }
   if (done) {

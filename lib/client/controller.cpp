@@ -86,6 +86,43 @@ void controller::fail_without_call(const outcome& why, std::string_view text) no
   text_ = text;
 }
 
+void controller::lend_to(controller& used) {
+  used.request_metadata_ = request_metadata_;
+  used.timeout_ = timeout_;
+  used.detached_ = detached_;
+  const std::lock_guard lock(cancel_mutex_);
+  if (!cancel_ || cancel_->ended()) cancel_ = detail::make_cancel_handle();
+  used.cancel_ = cancel_;
+  ended_ = false;
+}
+
+void controller::take_results(controller& used) noexcept {
+  error_ = used.error_;
+  text_ = std::move(used.text_);
+  response_metadata_ = std::move(used.response_metadata_);
+  result_ = used.result_;
+  remote_side_ = used.remote_side_;
+  latency_ = used.latency_;
+  attempts_ = used.attempts_;
+  subs_ = std::move(used.subs_);
+  const std::lock_guard lock(cancel_mutex_);
+  ended_ = true;
+}
+
+void controller::leave_call(std::chrono::nanoseconds after) {
+  fail_without_call(outcome::cancelled(cancel_cause::deadline),
+                    "the deadline passed while the call's loop did not run");
+  latency_ = after;
+  if (request_metadata_) request_metadata_ = std::make_shared<metadata>(*request_metadata_);
+  std::shared_ptr<detail::cancel_handle> left;
+  {
+    const std::lock_guard lock(cancel_mutex_);
+    left = std::move(cancel_);
+    ended_ = true;
+  }
+  left->request(cancel_cause::deadline);
+}
+
 void controller::StartCancel() { call_id().cancel(); }
 
 bool controller::IsCanceled() const { return result_.cause != cancel_cause::none; }

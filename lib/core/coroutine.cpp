@@ -77,16 +77,22 @@ await_base::await_base(const yield_context& yield) : owner_(yield.owner()) {
   if (!owner_.is_running()) throw_outside_coroutine();
 }
 
-bool await_base::may_start() const noexcept { return !owner_.node().cancelled(); }
+bool await_base::may_start(bool reports_error) const noexcept {
+  return !(reports_error && owner_.node().cancelled()) && !owner_.home().context_gone();
+}
 
 void await_base::refuse() {
   if (!owner_.refused_too_often()) return;
+  core::loop& home = owner_.home();
+  if (home.context_gone()) {
+    while (owner_.is_hopeless()) owner_.suspend_for_good();
+    throw_await_error(boost::asio::error::operation_aborted);
+  }
   struct pause : core::timer_node {
     explicit pause(await_base& waiting) : timer_node(&pause::over), owner(waiting) {}
     static void over(core::timer_node& node) { static_cast<pause&>(node).owner.completed(); }
     await_base& owner;
   } timer(*this);
-  core::loop& home = owner_.home();
   home.arm(timer, home.after(std::chrono::milliseconds(1)));
   wait(false);
   owner_.keep_refusing();  // such a pause is no wait of the coroutine's own
@@ -106,10 +112,13 @@ void await_base::wait(bool emit_earlier_cancellation) noexcept {
 
 loop_executor await_base::executor() const noexcept { return owner_.home().executor(); }
 boost::asio::cancellation_slot await_base::slot() const noexcept { return owner_.node().slot(); }
-bool await_base::on_loop() const noexcept { return owner_.home().is_current(); }
 
 void await_base::called() noexcept {
-  if (on_loop()) {
+  core::loop& home = owner_.home();
+  if (home.is_current()) {
+    completed();
+  } else if (home.runs_here() && !core::loop::current()) {
+    core::turn in_turn(home);  // a lent loop is not current in handlers that Asio calls by itself
     completed();
   } else {
     complete_by_post();
@@ -126,18 +135,32 @@ void await_base::completed() noexcept {
 }
 
 void await_base::dropped() noexcept {
-  if (!on_loop()) {
+  core::loop& home = owner_.home();
+  if (home.is_current()) {
+    // Queued, and never resumed in here: who drops a handler may hold a lock, or be half destroyed.
+    if (std::exchange(state_, state::done) == state::waiting) owner_.wake();
+  } else if (home.context_ends_here()) {
+    completed();  // at once: nothing runs any more
+  } else {
     complete_by_post();
-    return;
   }
-  // Queued, and never resumed in here: who drops a handler may hold a lock, or be half destroyed.
-  if (std::exchange(state_, state::done) == state::waiting) owner_.wake();
 }
 
-// The loop takes posts as long as a coroutine lives on it.
-void await_base::complete_by_post() noexcept {
-  owner_.home().post([this] { completed(); });
-}
+/// On its way to the loop.
+struct await_base::wake_up {
+  await_base* waiting;
+
+  explicit wake_up(await_base& woken) noexcept : waiting(&woken) {}
+  wake_up(wake_up&& other) noexcept : waiting(std::exchange(other.waiting, nullptr)) {}
+  wake_up& operator=(wake_up&&) = delete;
+  // The loop takes posts as long as a coroutine lives on it, unless its context ends.
+  ~wake_up() {
+    if (waiting && waiting->owner_.home().context_ends_here()) waiting->completed();
+  }
+  void operator()() { std::exchange(waiting, nullptr)->completed(); }
+};
+
+void await_base::complete_by_post() noexcept { owner_.home().post(wake_up(*this)); }
 
 void throw_from_run(const loop_executor& home) noexcept {
   boost::asio::post(home, [thrown = std::current_exception()] { std::rethrow_exception(thrown); });

@@ -58,9 +58,14 @@ class coroutine final : public core::live_node {
     refusals_ = 0;
     switch_.suspend();
   }
+  /// The same, with a wait that nothing will end.
+  void suspend_for_good() noexcept { switch_.suspend(); }
   /// Counts an await that was refused; true when too many were refused in a row.
   bool refused_too_often() noexcept { return ++refusals_ > refusals_borne; }
   void keep_refusing() noexcept { refusals_ = refusals_borne; }
+  /// Whether it goes on for ever although everything is refused. Where there is no time that could slow it
+  /// down it is suspended and never resumed.
+  bool is_hopeless() const noexcept { return refusals_ > 1000; }
   /// On the loop: resumes it from the ready queue.
   void wake() noexcept;
 

@@ -8,6 +8,8 @@
 
 #include <pthread.h>
 
+#include <stdexcept>
+
 namespace braid::core {
 namespace {
 
@@ -20,6 +22,8 @@ constexpr int concurrency_hint = BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO;
 // A chain of wake-ups longer than this goes on in the next turn, so that it cannot keep the loop from its
 // sockets and timers. Combos nested deeper than it is long would notice.
 constexpr int most_rounds = 64;
+// Where there is no next turn.
+constexpr int most_rounds_at_the_end = 100'000;
 
 constexpr std::size_t limit_of(std::size_t option) { return option != 0 ? option : SIZE_MAX; }
 
@@ -58,27 +62,33 @@ stack_bounds find_stack() noexcept {
 
 }  // namespace
 
-loop::loop(runtime_core& owner, std::size_t index)
+loop::loop(runtime_core& owner, std::size_t index, boost::asio::io_context* lent)
     : owner_(owner),
       index_(index),
       time_(owner.outside().time),
       epoch_(now()),
       stacks_({.usable = owner.options().stack_size, .max_stacks = limit_of(owner.options().max_coroutines)}),
-      driven_(owner.outside().driver != nullptr),
+      wakes_itself_(owner.outside().driver == nullptr),
       random_(owner.seed() + index * 0x9e3779b97f4a7c15ULL),
-      context_(concurrency_hint),
-      work_(boost::asio::make_work_guard(context_)),
-      wake_timer_(context_) {}
+      own_context_(lent ? nullptr : std::make_unique<loop_context>(concurrency_hint)),
+      context_(lent ? *lent : *own_context_),
+      wake_timer_(context_) {
+  if (lent) {
+    loan_ = std::make_unique<loan>(*this, *lent);
+  } else {
+    work_.emplace(boost::asio::make_work_guard(context_));
+  }
+}
 
 loop::~loop() {
   const stand_in here(*this);
   while (!services_.empty()) services_.pop_back();
-  context_.shutdown();
+  if (own_context_) own_context_->shutdown();
 }
 
 void loop::drop_handlers() noexcept {
   const stand_in here(*this);
-  context_.shutdown();
+  own_context_->shutdown();
 }
 
 loop* loop::current() noexcept { return current_loop; }
@@ -104,9 +114,12 @@ void loop::arm(timer_node& timer, time_point when) {
 
 void loop::schedule_wake(timer_tick tick) {
   wake_tick_ = tick;
-  if (driven_) return;
-  wake_timer_.expires_at(epoch_ + std::chrono::milliseconds(tick));
-  wake_timer_.async_wait([this](const boost::system::error_code& ec) {
+  if (!wakes_itself_) return;
+  wake_timer_->expires_at(epoch_ + std::chrono::milliseconds(tick));
+  background_started();
+  wake_timer_->async_wait([this](const boost::system::error_code& ec) {
+    const entry here(*this);
+    background_ended();
     if (ec) return;
     turn in_turn(*this);
     fire_timers();
@@ -136,22 +149,39 @@ void loop::at_turn_end(turn_end_hook& hook) noexcept {
   if (turn_depth_ == 0) post_turn();
 }
 
+struct loop::posted_turn {
+  loop* owner;
+  void operator()() {
+    if (owner->is_nested()) {
+      boost::asio::post(owner->context_, *this);
+      refuse_nested_run();
+    }
+    turn in_turn(*owner);
+    owner->turn_posted_ = false;
+  }
+};
+
 void loop::post_turn() noexcept {
-  if (std::exchange(turn_posted_, true)) return;
-  boost::asio::post(context_, [this] {
-    turn_posted_ = false;
-    turn in_turn(*this);
-  });
+  if (turn_posted_ || context_gone()) return;
+  turn_posted_ = true;
+  boost::asio::post(context_, posted_turn{this});
+}
+
+void refuse_nested_run() {
+  throw std::logic_error(
+      "braid: an io_context was run inside a coroutine or a completion handler of a runtime on it");
 }
 
 void loop::end_turn() noexcept {
   // A turn that Asio was made to open inside a coroutine (dispatch on its stack) must not resume others from
   // there.
   if (!on_base_stack()) {
+    if (loan_ && !loan_->may_run_handlers()) run_hooks();  // which run nothing of the program's
     if (!ready_.empty() || !turn_end_hooks_.empty()) post_turn();
     return;
   }
-  for (int round = 0; round < most_rounds; ++round) {
+  const int limit = context_gone() ? most_rounds_at_the_end : most_rounds;
+  for (int round = 0; round < limit; ++round) {
     while (ready_.empty()) {
       if (turn_end_hooks_.empty()) return;
       run_next_hook();
@@ -190,15 +220,24 @@ braid::detail::coroutine* loop::running_coroutine() const noexcept {
 }
 
 bool loop::on_base_stack() const noexcept {
+  if (!is_current()) return false;
+  if (loan_) {
+    if (!loan_->may_run_handlers()) return false;
+    if (loan_->context_ends_here()) return running_coroutine() == nullptr;
+  }
   const auto* here = static_cast<const char*>(__builtin_frame_address(0));
-  return is_current() && here >= stack_low_ && here < stack_high_;
+  return here >= stack_low_ && here < stack_high_;
+}
+
+void loop::use_stack_of_thread() noexcept {
+  static thread_local const stack_bounds bounds = find_stack();
+  stack_low_ = bounds.low;
+  stack_high_ = bounds.high;
 }
 
 void loop::enter() noexcept {
-  static thread_local const stack_bounds bounds = find_stack();
   current_loop = this;
-  stack_low_ = bounds.low;
-  stack_high_ = bounds.high;
+  use_stack_of_thread();
 }
 
 void loop::leave() noexcept { current_loop = nullptr; }
@@ -235,7 +274,7 @@ void loop::drain() {
 std::size_t loop::poll() { return context_.poll(); }
 
 void loop::begin_shutdown() noexcept {
-  stopping_ = true;
+  if (std::exchange(stopping_, true)) return;
   decltype(live_) not_reached;
   not_reached.splice(not_reached.end(), live_);
   while (!not_reached.empty()) {
@@ -263,7 +302,42 @@ bool loop::close_if_quiescent() noexcept {
   return true;
 }
 
+bool loop::is_closed() noexcept {
+  const std::lock_guard lock(gate_);
+  return closed_;
+}
+
 void loop::end_run() noexcept { context_.stop(); }
+
+loop* loop::enter_lent() noexcept {
+  loan_->enter();
+  return std::exchange(current_loop, this);
+}
+
+void loop::leave_lent(loop* outer) noexcept {
+  current_loop = outer;
+  loan_->leave();
+}
+
+// Inside the end of the context: what is made ready now or later runs at once.
+void loop::end_with_context() noexcept {
+  {
+    const std::lock_guard lock(gate_);
+    closed_ = true;
+  }
+  wakes_itself_ = false;
+  owner_.note_stop();
+  {
+    turn in_turn(*this);
+    begin_shutdown();
+  }
+  wake_timer_.reset();
+}
+
+void loop::cancel_wake_up() noexcept {
+  wakes_itself_ = false;
+  wake_timer_->cancel();
+}
 
 void loop::describe_live(std::vector<std::string>& names) const {
   for (const auto& node : live_) names.push_back(node.describe());

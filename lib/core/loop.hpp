@@ -5,6 +5,7 @@
 #include <braid/runtime.hpp>
 
 #include "core/environment.hpp"
+#include "core/loan.hpp"
 #include "core/stack_pool.hpp"
 #include "core/timer_wheel.hpp"
 
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -84,15 +86,17 @@ class live_node
 
 /// One thread's event loop: an io_context, a timer wheel, a stack pool, a ready queue.
 ///
-/// Everything but post() and now() is for the loop's own thread.
+/// Everything but post() and now() is for the loop's own thread; on a loop whose context is lent (see loan),
+/// for the thread that is in a turn or an entry.
 class loop {
  public:
-  loop(runtime_core& owner, std::size_t index);
+  /// \param lent  the program's own context, which it runs itself; null: the loop makes one.
+  loop(runtime_core& owner, std::size_t index, boost::asio::io_context* lent = nullptr);
   loop(const loop&) = delete;
   loop& operator=(const loop&) = delete;
   ~loop();
 
-  /// The loop that this thread runs, or null.
+  /// The loop that this thread runs, or whose code of ours it runs where the context is lent; or null.
   static loop* current() noexcept;
 
   boost::asio::io_context& context() noexcept { return context_; }
@@ -101,6 +105,13 @@ class loop {
   std::size_t index() const noexcept { return index_; }
   const logger& log() const noexcept;
   bool is_current() const noexcept { return current() == this; }
+  bool is_lent() const noexcept { return loan_ != nullptr; }
+  /// Whether the context is lent and this thread runs it, in whatever handler.
+  bool runs_here() const noexcept { return loan_ && loan_->runs_here(); }
+  /// Whether the context is lent and ends or has ended.
+  bool context_gone() const noexcept { return loan_ && loan_->context_gone(); }
+  /// The same on the thread that ends it.
+  bool context_ends_here() const noexcept { return loan_ && loan_->context_ends_here(); }
 
   /// The instant `duration` from now, time_point::max() where that is too far to count.
   time_point after(std::chrono::nanoseconds duration) const noexcept {
@@ -127,6 +138,27 @@ class loop {
     return true;
   }
 
+  /// Runs `function` in a turn on this thread, on a lent loop, also one that nobody runs; it must not run
+  /// code of the program. False when the loop takes no more.
+  template <typename Function>
+  bool visit(Function&& function);
+
+  /// An operation on the context that nobody waits for was started, or its handler begins: a lent context may
+  /// run out of work while it is pending.
+  void background_started() noexcept {
+    if (loan_) loan_->background_started();
+  }
+  void background_ended() noexcept {
+    if (loan_) loan_->background_ended();
+  }
+  /// Keeps a lent context from running out of work, beside calls and coroutines, which do so by themselves.
+  void hold_work() noexcept {
+    if (loan_) loan_->hold_work();
+  }
+  void release_work() noexcept {
+    if (loan_) loan_->release_work();
+  }
+
   /// The coroutine that runs now, whose stack holds the caller's stack pointer; or null.
   braid::detail::coroutine* running_coroutine() const noexcept;
   /// True when the caller is in the loop's thread on the thread's own stack.
@@ -146,6 +178,7 @@ class loop {
   }
 
   void add_live(live_node& node) noexcept { live_.push_back(node); }
+  bool anything_live() const noexcept { return !live_.empty(); }
 
   bool stopping() const noexcept { return stopping_; }
 
@@ -166,10 +199,12 @@ class loop {
   /// After the end, on any thread: destroys, without calling them, the handlers that only wait in the
   /// context. They may own what keeps the runtime's core alive.
   void drop_handlers() noexcept;
+  /// The runtime is destroyed; on a lent loop only, whose end the context brings or awaits.
+  void release_loan(std::shared_ptr<runtime_core> core) noexcept { loan_->runtime_gone(std::move(core)); }
   /// Calls `function` on this loop once the current turn is over.
   template <typename Function>
   void after_turn(Function function) {
-    boost::asio::post(context_, std::move(function));
+    boost::asio::post(context_, deferred<Function>{this, std::move(function)});
   }
   void describe_live(std::vector<std::string>& names) const;
   /// The instant at which fire_timers() has something to do; time_point::max() if never.
@@ -177,6 +212,8 @@ class loop {
   void fire_timers();
 
  private:
+  friend class entry;
+  friend class loan;
   friend class turn;
   friend class braid::detail::coroutine;
 
@@ -187,6 +224,9 @@ class loop {
 
   template <typename Function>
   struct posted;
+  template <typename Function>
+  struct deferred;
+  struct posted_turn;
 
   timer_tick tick_at_or_after(time_point when) const noexcept;
   void schedule_wake(timer_tick tick);
@@ -197,6 +237,18 @@ class loop {
   template <typename Run>
   bool surviving(Run run) noexcept;
   void post_turn() noexcept;
+  bool is_closed() noexcept;
+  /// Whether a handler that Asio calls by itself has been called inside a turn: the program runs the context
+  /// there.
+  bool is_nested() const noexcept { return loan_ ? loan_->held_here() : turn_depth_ != 0; }
+
+  // Of a lent loop.
+  loop* enter_lent() noexcept;
+  void leave_lent(loop* outer) noexcept;
+  void use_stack_of_thread() noexcept;
+  void end_with_context() noexcept;
+  void cancel_wake_up() noexcept;
+  void drop_wake_timer() noexcept { wake_timer_.reset(); }
 
   runtime_core& owner_;
   const std::size_t index_;
@@ -205,7 +257,7 @@ class loop {
   stack_pool stacks_;
   timer_wheel wheel_;
   timer_tick wake_tick_ = never;
-  const bool driven_;
+  bool wakes_itself_;  // else somebody else calls fire_timers()
   std::mt19937_64 random_;
 
   using ready_queue = boost::intrusive::slist<ready_node, boost::intrusive::cache_last<true>,
@@ -214,6 +266,7 @@ class loop {
   boost::intrusive::list<turn_end_hook, boost::intrusive::constant_time_size<false>> turn_end_hooks_;
   int turn_depth_ = 0;
   bool turn_posted_ = false;
+  std::unique_ptr<loan> loan_;  // null: the context is the loop's own
 
   braid::detail::coroutine* running_ = nullptr;
   boost::intrusive::list<live_node, boost::intrusive::constant_time_size<false>> live_;
@@ -227,35 +280,79 @@ class loop {
   bool closed_ = false;
 
   // Last, so that handlers destroyed with the context find all of the above.
-  loop_context context_;
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
-  boost::asio::steady_timer wake_timer_;
+  std::unique_ptr<loop_context> own_context_;  // null: lent
+  boost::asio::io_context& context_;
+  std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
+  std::optional<boost::asio::steady_timer> wake_timer_;
+};
+
+/// Code of ours that touches the loop, where Asio calls it: opened first thing in each handler that is no
+/// turn from its first line on. On a lent loop it has the loop to itself and makes it current; else it does
+/// nothing.
+class entry {
+ public:
+  explicit entry(loop& owner) noexcept : loop_(owner), outer_(owner.loan_ ? owner.enter_lent() : nullptr) {}
+  entry(const entry&) = delete;
+  entry& operator=(const entry&) = delete;
+  ~entry() {
+    if (loop_.loan_) loop_.leave_lent(outer_);
+  }
+
+ protected:
+  loop& loop_;
+
+ private:
+  loop* outer_;
 };
 
 /// One run of braid's code on a loop: opened by each handler that Asio calls. When the outermost one ends,
 /// the ready queue is run until it is empty, then the turn-end hooks; a chain of wake-ups without end goes on
 /// in further turns.
-class turn {
+class turn : private entry {
  public:
-  explicit turn(loop& owner) noexcept : loop_(owner) { ++loop_.turn_depth_; }
+  explicit turn(loop& owner) noexcept : entry(owner) { ++loop_.turn_depth_; }
   turn(const turn&) = delete;
   turn& operator=(const turn&) = delete;
   ~turn() {
     if (loop_.turn_depth_ == 1) loop_.end_turn();
     --loop_.turn_depth_;
   }
-
- private:
-  loop& loop_;
 };
+
+/// Throws std::logic_error, out of the run() or poll() that was called where it must not be.
+[[noreturn]] void refuse_nested_run();
+
+template <typename Function>
+bool loop::visit(Function&& function) {
+  if (context_gone()) return false;
+  turn in_turn(*this);
+  if (is_closed()) return false;
+  std::forward<Function>(function)();
+  return true;
+}
 
 template <typename Function>
 struct loop::posted {
   loop* owner;
   Function function;
   void operator()() {
+    if (owner->is_nested()) {
+      boost::asio::post(owner->context_, std::move(*this));
+      refuse_nested_run();
+    }
     turn in_turn(*owner);
     function();
+  }
+};
+
+template <typename Function>
+struct loop::deferred {
+  loop* owner;
+  Function function;
+  void operator()() {
+    const entry here(*owner);
+    Function run = std::move(function);  // what it holds goes before the loop is let go
+    run();
   }
 };
 

@@ -3,6 +3,7 @@
 #include "core/loop.hpp"
 #include "core/runtime_core.hpp"
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -16,6 +17,15 @@ class blocking_event {
     const std::lock_guard lock(mutex_);
     set_ = true;
     changed_.notify_all();  // under the lock: the waiter may destroy this object
+  }
+  /// Waits at most until `limit`; returns whether it has happened. A driven runtime is run until it has.
+  bool wait_until(runtime_core& runtime, time_point limit) {
+    if (runtime.outside().driver) {
+      wait(runtime);
+      return true;
+    }
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, limit, [this] { return set_; });
   }
   void wait(runtime_core& runtime) {
     if (auto* const driver = runtime.outside().driver.get()) {
@@ -37,13 +47,15 @@ class blocking_event {
   bool set_ = false;
 };
 
-/// Runs `function` on `home` and waits for it. False when the loop takes no more.
+/// Runs `function` on `home` and waits for it; on a lent loop, which perhaps nobody runs, on this thread. It
+/// must not run code of the program. False when the loop takes no more.
 template <typename Function>
 bool run_on(loop& home, Function&& function) {
   if (home.is_current()) {
     function();
     return true;
   }
+  if (home.is_lent()) return home.visit(function);
   blocking_event done;
   const bool accepted = home.post([&] {
     function();

@@ -8,6 +8,9 @@ namespace braid {
 
 runtime::runtime(runtime_options options) : core_(std::make_shared<core::runtime_core>(std::move(options))) {}
 
+runtime::runtime(boost::asio::io_context& lent, runtime_options options)
+    : core_(std::make_shared<core::runtime_core>(std::move(options), &lent)) {}
+
 runtime::~runtime() { core_->finish(); }
 
 std::size_t runtime::loop_count() const noexcept { return core_->loop_count(); }

@@ -1,5 +1,6 @@
 #include "core/runtime_core.hpp"
 
+#include <boost/system/system_error.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,6 +26,17 @@ std::size_t usable_processors() noexcept {
   return count > 0 ? static_cast<std::size_t>(count) : 1;
 }
 
+void check_for_lent(const runtime_options& options, const environment& outside) {
+  const boost::system::error_code invalid(EINVAL, boost::system::system_category());
+  if (options.loops > 1) {
+    throw boost::system::system_error(
+        invalid,
+        fmt::format("a runtime on a lent io_context has one loop, options.loops is {}", options.loops));
+  }
+  if (outside.driver)
+    throw boost::system::system_error(invalid, "a lent io_context cannot be driven by a simulation");
+}
+
 std::uint64_t system_seed() {
   std::random_device device;
   return (std::uint64_t{device()} << 32) | device();
@@ -32,11 +44,17 @@ std::uint64_t system_seed() {
 
 }  // namespace
 
-runtime_core::runtime_core(runtime_options options)
+runtime_core::runtime_core(runtime_options options, boost::asio::io_context* lent)
     : options_(std::move(options)),
       environment_(options_.environment ? *options_.environment : environment{}),
       log_(options_.log ? options_.log : log_sink(stderr_log_sink), options_.log_at_least),
-      seed_(options_.seed != 0 ? options_.seed : system_seed()) {
+      seed_(options_.seed != 0 ? options_.seed : system_seed()),
+      lent_(lent != nullptr) {
+  if (lent) {
+    check_for_lent(options_, environment_);
+    loops_.push_back(std::make_unique<loop>(*this, 0, lent));
+    return;
+  }
   const std::size_t count = options_.loops != 0 ? options_.loops : usable_processors();
   loops_.reserve(count);
   for (std::size_t i = 0; i < count; ++i) loops_.push_back(std::make_unique<loop>(*this, i));
@@ -77,6 +95,11 @@ void runtime_core::begin_stop() noexcept {
 }
 
 void runtime_core::finish() noexcept {
+  if (lent_) {
+    note_stop();
+    loops_.front()->release_loan(shared_from_this());
+    return;
+  }
   if (current()) {
     std::fputs("braid: a runtime must not be destroyed on one of its own loops\n", stderr);
     std::abort();

@@ -16,7 +16,8 @@ namespace braid::core {
 /// threads do not.
 class runtime_core : public std::enable_shared_from_this<runtime_core> {
  public:
-  explicit runtime_core(runtime_options options);
+  /// \param lent  the program's own context, to be the only loop; null: loops with threads.
+  explicit runtime_core(runtime_options options, boost::asio::io_context* lent = nullptr);
   ~runtime_core();
 
   const runtime_options& options() const noexcept { return options_; }
@@ -29,13 +30,19 @@ class runtime_core : public std::enable_shared_from_this<runtime_core> {
 
   /// The current loop where it is one of ours, else null.
   loop* current() noexcept;
+  /// Whether the only loop is a lent io_context.
+  bool is_lent() const noexcept { return lent_; }
+  /// Whether waiting on this thread would keep one of our loops from running.
+  bool runs_here() noexcept { return current() || (lent_ && loops_.front()->runs_here()); }
   /// The loop for a call that starts on this thread.
   loop& home() noexcept;
 
   void begin_stop() noexcept;
   /// Whether begin_stop() was called; on any thread.
   bool stop_begun() const noexcept { return stop_begun_.load(std::memory_order_relaxed); }
-  /// Waits until nothing is left and joins the threads.
+  /// The same as begin_stop() where the loop's end comes from the context.
+  void note_stop() noexcept { stop_begun_.store(true, std::memory_order_relaxed); }
+  /// Waits until nothing is left and joins the threads. A lent loop is not waited for.
   void finish() noexcept;
 
  private:
@@ -53,6 +60,7 @@ class runtime_core : public std::enable_shared_from_this<runtime_core> {
   environment environment_;
   logger log_;
   std::uint64_t seed_;
+  const bool lent_;
   std::vector<std::unique_ptr<loop>> loops_;
   std::vector<std::thread> threads_;
   std::atomic<bool> stop_begun_{false};

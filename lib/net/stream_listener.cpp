@@ -70,12 +70,15 @@ class accept_state : public boost::intrusive_ref_counter<accept_state, boost::th
   };
 
   void await() {
-    acceptor_.async_wait(acceptor::wait_read, [self = boost::intrusive_ptr(this)](const error_code& ec) {
-      if (!self->events_) return;
-      core::turn in_turn(self->home_);
-      if (ec) return self->fail(ec);
-      self->accept_all();
-    });
+    acceptor_.async_wait(acceptor::wait_read,
+                         [self = boost::intrusive_ptr(this)](const error_code& ec) mutable {
+                           const core::entry here(self->home_);
+                           const boost::intrusive_ptr kept = std::move(self);  // let go inside the entry
+                           if (!kept->events_) return;
+                           core::turn in_turn(kept->home_);
+                           if (ec) return kept->fail(ec);
+                           kept->accept_all();
+                         });
   }
   bool is_unix() const noexcept { return local_.type() == endpoint::kind::unix_path; }
   void listen_tcp(error_code& ec);

@@ -47,7 +47,12 @@ struct stream_socket::read_handler {
   pointer socket;
 
   allocator_type get_allocator() const noexcept { return allocator_type(socket->read_slot_); }
-  void operator()(const error_code& ec, std::size_t size) const { socket->on_read({ec, size}); }
+  void operator()(const error_code& ec, std::size_t size) {
+    const core::entry here(socket->home_);
+    const pointer self = std::move(socket);  // let go inside the entry
+    self->home_.background_ended();
+    self->on_read({ec, size});
+  }
 };
 
 struct stream_socket::writable_handler {
@@ -56,7 +61,11 @@ struct stream_socket::writable_handler {
   pointer socket;
 
   allocator_type get_allocator() const noexcept { return allocator_type(socket->writable_slot_); }
-  void operator()(const error_code& ec) const { socket->on_writable(ec); }
+  void operator()(const error_code& ec) {
+    const core::entry here(socket->home_);
+    const pointer self = std::move(socket);
+    self->on_writable(ec);
+  }
 };
 
 stream_socket::stream_socket(core::loop& home, system_socket connected, const endpoint& remote)
@@ -116,6 +125,7 @@ void stream_socket::read() {
   if (read_ended_) return;
   const std::span<char> space = events_->read_space();
   reading_ = true;
+  home_.background_started();  // whoever waits for what will come counts by itself
   socket_.async_read_some(boost::asio::buffer(space.data(), space.size()), read_handler{this});
 }
 

@@ -27,8 +27,11 @@ class connect_state : public boost::intrusive_ref_counter<connect_state, boost::
     if (!ec) socket_.open(protocol_of(to_), ec);
     if (ec) return home_.after_turn([self = pointer(this), ec] { self->finish(ec); });
     if (is_tcp()) apply_tcp(options, socket_.native_handle());
-    socket_.async_connect(socket_address(to_),
-                          [self = pointer(this)](const error_code& result) { self->finish(result); });
+    socket_.async_connect(socket_address(to_), [self = pointer(this)](const error_code& result) mutable {
+      const core::entry here(self->home_);
+      const pointer kept = std::move(self);  // let go inside the entry
+      kept->finish(result);
+    });
   }
 
   void abandon() noexcept {

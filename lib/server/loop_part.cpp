@@ -107,6 +107,7 @@ void loop_part::stop(const stop_options& how, std::function<void(std::vector<std
   if (over_) return;
   self_ = shared_from_this();
   stopping_ = true;
+  if (!std::exchange(holds_work_, true)) home_.hold_work();
   const core::time_point end = home_.after(killing_ ? how.kill : how.grace);
   kill_time_ = std::min<std::chrono::nanoseconds>(kill_time_, how.kill);
   if (end < stop_end_) {
@@ -142,6 +143,7 @@ bool loop_part::has_ended() const noexcept {
 
 void loop_part::finish_stop() noexcept {
   over_ = true;
+  if (std::exchange(holds_work_, false)) home_.release_work();
   stop_timer_.cancel();
   std::vector<std::string> left;
   for (const running_call& each : calls_) left.push_back(each.describe());
@@ -151,6 +153,10 @@ void loop_part::finish_stop() noexcept {
   closed_.clear();
   const auto keep = std::move(self_);  // perhaps the last that holds this
   for (auto& each : std::exchange(stopped_, {})) each(left);
+}
+
+void loop_part::give_up() noexcept {
+  if (!over_) finish_stop();
 }
 
 void loop_part::shut_down() noexcept {

@@ -61,6 +61,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   /// Stops; `stopped` is called once, on the loop, with the names of the handlers that did not end in time.
   /// Of several stops the shortest times count.
   void stop(const stop_options& how, std::function<void(std::vector<std::string>)> stopped);
+  /// Ends a stop that goes on, now.
+  void give_up() noexcept;
   /// Ends connections and calls at once: the runtime stops.
   void shut_down() noexcept;
 
@@ -104,6 +106,7 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   bool stopping_ = false;
   bool killing_ = false;                                 // running calls were cancelled
   bool over_ = false;                                    // nothing is waited for any more
+  bool holds_work_ = false;                              // while it stops
   core::time_point stop_end_ = core::time_point::max();  // of the grace, then of the kill time
   std::chrono::nanoseconds kill_time_ = std::chrono::nanoseconds::max();
   stop_timer stop_timer_{*this};

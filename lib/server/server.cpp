@@ -10,6 +10,9 @@
 namespace braid {
 namespace {
 
+// How long after its end a stop on a lent loop is waited for before it is taken that nobody runs the loop.
+constexpr auto patience = std::chrono::milliseconds(20);
+
 [[noreturn]] void throw_error(int value, const std::string& what) {
   throw boost::system::system_error({value, boost::system::system_category()}, what);
 }
@@ -21,8 +24,9 @@ server::server(const runtime& rt, server_options options)
 
 server::~server() {
   const stop_options at_once{.grace = std::chrono::milliseconds(0)};
-  if (core_->runtime().current()) {
-    core_->stop(at_once, [](const std::vector<std::string>&) {});
+  if (core_->runtime().runs_here()) {
+    core_->stop(
+        at_once, [](const std::vector<std::string>&) {}, server_side::server_core::stop_start::at_once);
   } else {
     stop(at_once);
   }
@@ -90,27 +94,38 @@ std::uint16_t server::port() const noexcept {
 std::vector<endpoint> server::endpoints() const { return core_->endpoints(); }
 
 std::vector<std::string> server::stop(stop_options options) {
-  if (core_->runtime().current())
+  if (core_->runtime().runs_here())
     throw_error(EDEADLK, "server::stop() on a loop of the server would wait for itself");
   core::blocking_event stopped;
   std::vector<std::string> left;
-  core_->stop(options, [&](std::vector<std::string> names) {
-    left = std::move(names);
-    stopped.set();
-  });
+  core_->stop(
+      options,
+      [&](std::vector<std::string> names) {
+        left = std::move(names);
+        stopped.set();
+      },
+      server_side::server_core::stop_start::at_once);
+  if (core_->runtime().is_lent()) {
+    const auto end = core::saturating_add(core::clock::now(), options.grace + options.kill + patience);
+    if (!stopped.wait_until(core_->runtime(), end)) core_->give_up_stop();
+  }
   stopped.wait(core_->runtime());
   return left;
 }
 
 void server::start_stop(stop_options options,
                         detail::erased_completion<error_code, std::vector<std::string>>* completion) {
-  core_->stop(options, [completion, core = core_](std::vector<std::string> names) {
-    if (core::loop* const here = core->runtime().current()) {
-      completion->complete(here->executor(), error_code(), std::move(names));
-    } else {
-      completion->complete_without_loop(error_code(), std::move(names));
-    }
-  });
+  core_->stop(
+      options,
+      [completion, core = core_](std::vector<std::string> names) {
+        core::loop* const here = core->runtime().current();
+        if (here && here->on_base_stack()) {
+          completion->complete(here->executor(), error_code(), std::move(names));
+        } else {
+          completion->complete_without_loop(error_code(), std::move(names));
+        }
+      },
+      server_side::server_core::stop_start::later);
 }
 
 }  // namespace braid

@@ -26,7 +26,12 @@ void server_core::make_parts() {
   for (std::size_t i = 0; i < runtime().loop_count(); ++i) {
     core::loop& home = runtime().at(i);
     parts_.push_back(std::make_shared<loop_part>(home, settings_));
-    home.post([part = parts_.back(), &home] { home.service<loop_parts>().add(part); });
+    const auto add = [part = parts_.back(), &home] { home.service<loop_parts>().add(part); };
+    if (home.is_lent()) {
+      home.visit(add);  // so that the context's end ends the part, also when nobody ever runs it
+    } else {
+      home.post(add);
+    }
   }
 }
 
@@ -97,31 +102,66 @@ void server_core::on_accept_failed(const error_code& why) {
                       {});
 }
 
-void server_core::stop(const stop_options& how, stop_handler stopped) {
-  struct gathering {
-    std::mutex mutex;
-    std::size_t left;
-    std::vector<std::string> names;
-    stop_handler stopped;
-  };
+namespace {
+
+/// Gathers what the parts say at their end.
+struct gathering {
+  std::mutex mutex;
+  std::size_t left;
+  std::vector<std::string> names;
+  server_core::stop_handler stopped;
+
+  void add(const std::vector<std::string>& more) {
+    std::unique_lock lock(mutex);
+    names.insert(names.end(), more.begin(), more.end());
+    if (--left != 0) return;
+    lock.unlock();
+    stopped(std::move(names));
+  }
+};
+
+/// A stop on its way to a part's loop. One that never gets there is over.
+class stop_on_its_way {
+ public:
+  stop_on_its_way(std::shared_ptr<loop_part> part, const stop_options& how, std::shared_ptr<gathering> all)
+      : part_(std::move(part)), how_(how), all_(std::move(all)) {}
+  stop_on_its_way(stop_on_its_way&&) noexcept = default;
+  stop_on_its_way& operator=(stop_on_its_way&&) = delete;
+  ~stop_on_its_way() {
+    if (all_) all_->add({});
+  }
+  void operator()() {
+    part_->stop(how_, [all = std::move(all_)](const std::vector<std::string>& names) { all->add(names); });
+  }
+
+ private:
+  std::shared_ptr<loop_part> part_;
+  stop_options how_;
+  std::shared_ptr<gathering> all_;
+};
+
+}  // namespace
+
+void server_core::stop(const stop_options& how, stop_handler stopped, stop_start start) {
+  if (parts_.empty()) {
+    stopped({});
+    return;
+  }
   auto all = std::make_shared<gathering>();
   all->left = parts_.size();
   all->stopped = std::move(stopped);
-  const auto part_stopped = [all](std::vector<std::string> names) {
-    std::unique_lock lock(all->mutex);
-    all->names.insert(all->names.end(), names.begin(), names.end());
-    if (--all->left != 0) return;
-    lock.unlock();
-    all->stopped(std::move(all->names));
-  };
-  if (parts_.empty()) {
-    all->stopped({});
-    return;
-  }
   for (auto& part : parts_) {
-    const bool accepted = part->home().post([part, how, part_stopped] { part->stop(how, part_stopped); });
-    if (!accepted) part_stopped({});
+    stop_on_its_way stopping(part, how, all);
+    if (start == stop_start::at_once && part->home().is_lent()) {
+      part->home().visit(stopping);
+    } else {
+      part->home().post(std::move(stopping));
+    }
   }
+}
+
+void server_core::give_up_stop() {
+  for (auto& part : parts_) part->home().visit([&] { part->give_up(); });
 }
 
 }  // namespace braid::server_side

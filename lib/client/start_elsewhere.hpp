@@ -1,0 +1,21 @@
+#pragma once
+
+#include <braid/completion.hpp>
+
+#include "client/call_target.hpp"
+#include "client/root_call.hpp"
+
+#include <memory>
+
+namespace braid::client {
+
+/// Whether the request may be gone before the loop gets to it.
+enum class request_lifetime : bool { initiation, call };
+
+/// Starts a call on its home loop from a thread that is not the loop's. `completion` is told of the end in
+/// any case, also when the loop is gone or goes before it gets to the call.
+void start_elsewhere(const std::shared_ptr<call_target>& target, const call_request& wanted,
+                     request_lifetime lifetime, detail::erased_completion<error_code>* completion,
+                     std::shared_ptr<detail::cancel_handle> cancel);
+
+}  // namespace braid::client
