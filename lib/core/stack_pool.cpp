@@ -1,5 +1,7 @@
 #include "core/stack_pool.hpp"
 
+#include "core/valgrind_stack.hpp"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -50,6 +52,7 @@ struct stack_pool::slot {
   bool guard_tried = false;
   bool poisoned = false;
   bool unguarded = false;
+  [[no_unique_address]] valgrind_stack announced;
 };
 
 struct stack_pool::slab {
@@ -95,6 +98,7 @@ stack_pool::~stack_pool() {
   for (slab* s = slabs_; s != nullptr;) {
     slab* next = s->next;
     if (s->live == 0) {
+      for (std::size_t i = 0; i < stacks_per_slab_; ++i) s->slots[i].announced.withdraw();
       ASAN_UNPOISON_MEMORY_REGION(s->base, stride_ * stacks_per_slab_);
       ::munmap(s->base, stride_ * stacks_per_slab_);
       delete s;
@@ -126,7 +130,10 @@ stack_pool::slot* stack_pool::take() noexcept {
   if (cold_.head == nullptr && !grow()) return nullptr;
   slot* s = cold_.head;
   cold_.remove(s);
-  if (!s->guard_tried) install_guard(s);
+  if (!s->guard_tried) {
+    install_guard(s);
+    s->announced.announce(s->guard + page_, s->guard + stride_);
+  }
   return s;
 }
 
@@ -200,6 +207,7 @@ void stack_pool::unlink_slab(slab* owner) noexcept {
   for (std::size_t i = 0; i < stacks_per_slab_; ++i) {
     slot* s = &owner->slots[i];
     (s->where == slot::state::warm ? warm_ : cold_).remove(s);
+    s->announced.withdraw();
     if (s->unguarded) --unguarded_;
   }
   if (owner->previous) {
