@@ -41,6 +41,13 @@ class call_name {
   /// As new.
   void reset() noexcept;
 
+  // For a call that works on a controller of its own, so that its caller may leave it.
+
+  /// Takes the name of the caller's controller, for a call that is about to start.
+  void adopt(std::shared_ptr<cancel_handle> callers);
+  /// The caller leaves the call, which has ended as far as it knows; returns the name that the call goes on with.
+  std::shared_ptr<cancel_handle> leave() noexcept;
+
  private:
   static constexpr std::uintptr_t idle = 0;
   static constexpr std::uintptr_t pinned = 1;  // added to the address of the running call

@@ -71,5 +71,19 @@ void call_name::reset() noexcept {
   forget();
 }
 
+void call_name::adopt(std::shared_ptr<cancel_handle> callers) {
+  const std::lock_guard lock(mutex_);
+  handle_ = std::move(callers);
+  named_.store(true);
+}
+
+std::shared_ptr<cancel_handle> call_name::leave() noexcept {
+  const std::lock_guard lock(mutex_);
+  auto left = handle_;
+  forget();
+  state_.store(over);
+  return left;
+}
+
 }  // namespace detail
 }  // namespace braid

@@ -1,6 +1,7 @@
 #include <braid/controller.hpp>
 
 #include "client/sub_calls.hpp"
+#include "core/cancel_handle.hpp"
 
 namespace braid {
 namespace {
@@ -90,10 +91,8 @@ void controller::lend_to(controller& used) {
   used.request_metadata_ = request_metadata_;
   used.timeout_ = timeout_;
   used.detached_ = detached_;
-  const std::lock_guard lock(cancel_mutex_);
-  if (!cancel_ || cancel_->ended()) cancel_ = detail::make_cancel_handle();
-  used.cancel_ = cancel_;
-  ended_ = false;
+  name_.renew();
+  used.name_.adopt(name_.handle());
 }
 
 void controller::take_results(controller& used) noexcept {
@@ -105,8 +104,7 @@ void controller::take_results(controller& used) noexcept {
   latency_ = used.latency_;
   attempts_ = used.attempts_;
   subs_ = std::move(used.subs_);
-  const std::lock_guard lock(cancel_mutex_);
-  ended_ = true;
+  name_.end();
 }
 
 void controller::leave_call(std::chrono::nanoseconds after) {
@@ -114,13 +112,7 @@ void controller::leave_call(std::chrono::nanoseconds after) {
                     "the deadline passed while the call's loop did not run");
   latency_ = after;
   if (request_metadata_) request_metadata_ = std::make_shared<metadata>(*request_metadata_);
-  std::shared_ptr<detail::cancel_handle> left;
-  {
-    const std::lock_guard lock(cancel_mutex_);
-    left = std::move(cancel_);
-    ended_ = true;
-  }
-  left->request(cancel_cause::deadline);
+  if (const auto left = name_.leave()) left->request(cancel_cause::deadline);
 }
 
 void controller::StartCancel() { call_id().cancel(); }
