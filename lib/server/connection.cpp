@@ -209,7 +209,8 @@ void connection::watch_use() noexcept {
 // Reads only leave their time behind, and calls a mark, so that neither has to arm the timer.
 void connection::idle_timer_fired() noexcept {
   const core::time_point now = part_.home().now();
-  if (calls_ != 0 || !queue_.empty() || std::exchange(used_, false)) last_read_ = now;
+  const bool busy = calls_ != 0 || verification_.running() || !queue_.empty();
+  if (std::exchange(used_, false) || busy) last_read_ = now;
   if (core::saturating_add(last_read_, part_.options().idle_timeout) > now) return watch_use();
   part_.home().log().log(log_level::debug, "a connection without use is closed",
                          {{"peer", remote().to_string()}});

@@ -148,17 +148,26 @@ std::string to_string(const reply& what) {
 }
 
 server_expectation expect_of_server(std::string_view stream, const payload_decoder& decode,
-                                    std::size_t max_body, bool heard) {
+                                    std::size_t max_body, connection_past past) {
   const frame_model model(stream, max_body, max_meta);
-  server_expectation expected{.replies = {}, .closes = false, .owes = model.mid_frame, .heard = heard};
+  server_expectation expected{
+      .replies = {}, .closes = false, .owes = model.mid_frame, .past = std::move(past)};
+  bool refused = false;
   for (const auto& frame : model.events) {
     expected.closes = frame.status == status::broken;
     if (expected.closes) break;
-    if (!std::exchange(expected.heard, true) && frame.meta.has_features())
+    if (!std::exchange(expected.past.heard, true) && frame.meta.has_features())
       expected.replies.emplace_back(0, failed(reply::announcement));
     if (!frame.meta.has_request()) continue;
+    // The first request tells who the client is; what comes behind one that is refused is refused too.
+    refused =
+        refused || (!expected.past.token.empty() && frame.meta.authentication_data() != expected.past.token);
+    if (refused) expected.replies.emplace_back(frame.meta.correlation_id(), failed(1004));
+    if (refused) continue;
+    expected.past.token.clear();
     expected.replies.emplace_back(frame.meta.correlation_id(), answer_to(frame, decode));
   }
+  expected.closes = expected.closes || refused;
   return expected;
 }
 

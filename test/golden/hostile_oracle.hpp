@@ -35,17 +35,23 @@ struct reply {
 
 std::string to_string(const reply& what);
 
+/// What matters of what a connection has brought before.
+struct connection_past {
+  bool heard = false;  ///< A frame had a meta.
+  std::string
+      token{};  ///< What the server's authenticator takes; empty: it has none, or the client is let in.
+};
+
 /// What a server of golden.EchoService.Echo, whose handler sends everything back and fails with fail_code,
-/// must do with a stream; by protobuf's parser and the contract's table. `heard`: an earlier frame on the
-/// connection had a meta.
+/// must do with a stream; by protobuf's parser and the contract's table.
 struct server_expectation {
   std::vector<std::pair<std::int64_t, reply>> replies;  ///< By correlation id, in order.
   bool closes = false;                                  ///< The stream can be no frames.
   bool owes = false;                                    ///< The stream ends inside a frame.
-  bool heard = false;                                   ///< So far.
+  connection_past past;                                 ///< With this stream.
 };
 server_expectation expect_of_server(std::string_view stream, const payload_decoder& decode,
-                                    std::size_t max_body, bool heard = false);
+                                    std::size_t max_body, connection_past past = {});
 
 /// What must become of calls to such a server that wait on one connection when a stream arrives.
 struct client_expectation {

@@ -1,5 +1,7 @@
 // Every recorded request, spoilt in every way of the table, thrown at a server over the memory network. What
 // comes back is held against protobuf's parser and the contract.
+#include <braid/authenticator.hpp>
+
 #include "golden/frame_model.hpp"
 #include "golden/hostile_cases.hpp"
 #include "golden/hostile_oracle.hpp"
@@ -27,7 +29,7 @@ class lane : net::connect_events, net::transport_events {
   void connect() {
     if (stream_ || attempt_) return;
     received.clear();
-    ended = broken = heard = false;
+    ended = broken = false;
     attempt_ = net::network_of(home_).connect(home_, to_, {}, *this);
   }
   void send(std::string_view bytes) {
@@ -46,7 +48,7 @@ class lane : net::connect_events, net::transport_events {
   std::string received;
   bool ended = false;
   bool broken = false;
-  bool heard = false;  // the server has had a meta on this connection
+  golden::connection_past past;
 
  private:
   void on_connected(std::unique_ptr<net::transport> connected) override {
@@ -75,7 +77,8 @@ enum class ending { stay, half_close, reset, silence };
 // A server and many clients, all of them busy at once.
 class range {
  public:
-  explicit range(std::size_t lanes) {
+  /// \param token what the server's authenticator takes; empty: it has none.
+  explicit range(std::size_t lanes, const std::string& token = {}) : w(options(token)), token_(token) {
     w.log.keep = false;
     w.srv->handle(&EchoService::Echo, [](server_call& call, const EchoRequest& q, EchoResponse& r,
                                          yield_context) { echo_service::answer(call, q, r); });
@@ -96,8 +99,11 @@ class range {
   // Sends each case on a lane of its own, and after it a sound request, and judges.
   void fire(const std::vector<golden::hostile_case>& cases, ending end, hostile_report& report) {
     on_loop([&] {
-      for (std::size_t i = 0; i < cases.size(); ++i) lanes_[i].connect();
-      witness_->connect();
+      for (std::size_t i = 0; i < cases.size(); ++i) {
+        if (!lanes_[i].connected()) lanes_[i].past = {.token = token_};
+        lanes_[i].connect();
+      }
+      if (token_.empty()) witness_->connect();
     });
     for (lane& each : lanes_) each.received.clear();
     witness_->received.clear();
@@ -105,18 +111,19 @@ class range {
     on_loop([&] {
       for (std::size_t i = 0; i < cases.size(); ++i) {
         // Together or one after the other.
-        lanes_[i].send(i % 2 == 0 ? cases[i].bytes + probe : cases[i].bytes);
+        lanes_[i].send(together(i) ? cases[i].bytes + probe : cases[i].bytes);
       }
       witness_->send(echo(++witnessed_, "witness"));
     });
     on_loop([&] {
-      for (std::size_t i = 1; i < cases.size(); i += 2) lanes_[i].send(probe);
+      for (std::size_t i = 0; i < cases.size(); ++i)
+        if (!together(i)) lanes_[i].send(probe);
     });
     std::vector<golden::server_expectation> expected;
     for (std::size_t i = 0; i < cases.size(); ++i) {
       expected.push_back(golden::expect_of_server(cases[i].bytes + probe, golden::decode_formats(max_body),
-                                                  max_body, lanes_[i].heard));
-      lanes_[i].heard = expected[i].heard;
+                                                  max_body, lanes_[i].past));
+      lanes_[i].past = expected[i].past;
     }
     if (end != ending::stay) finish(cases.size(), end);
     for (std::size_t i = 0; i < cases.size(); ++i) judge(lanes_[i], cases[i], expected[i], end, report);
@@ -132,13 +139,32 @@ class range {
     on_loop([this] {
       for (lane& each : lanes_) each.close(true);
     });
-    if (w.connections() != 1) report.wrong("connections are left: " + std::to_string(w.connections()));
+    if (w.connections() != (token_.empty() ? 1U : 0U))
+      report.wrong("connections are left: " + std::to_string(w.connections()));
     if (!w.srv->stop(within(0ms, 0ms)).empty()) report.wrong("calls are left");
   }
 
   world w;
 
  private:
+  static server_options options(const std::string& token) {
+    struct gate : braid::authenticator {
+      explicit gate(std::string takes) : token(std::move(takes)) {}
+      boost::system::result<braid::auth_context> verify_credential(std::string_view shown,
+                                                                   const braid::endpoint&,
+                                                                   yield_context) override {
+        if (shown == token) return braid::auth_context{};
+        return error_code(errc::auth_failed);
+      }
+      const std::string token;
+    };
+    server_options made;
+    if (!token.empty()) made.auth = std::make_shared<gate>(token);
+    return made;
+  }
+  // Every other case and the request after it are sent one by one; not where the first may close.
+  bool together(std::size_t lane) const { return lane % 2 == 0 || !token_.empty(); }
+
   template <typename Function>
   void on_loop(Function function) {
     w.client_side->core()->home().post(function);
@@ -193,6 +219,7 @@ class range {
   }
 
   void judge_witness(hostile_report& report) {
+    if (!token_.empty()) return;
     std::string_view stream = witness_->received;
     std::int64_t id = 0;
     golden::reply got;
@@ -200,6 +227,7 @@ class range {
       report.wrong("another connection came to harm");
   }
 
+  const std::string token_;
   const google::protobuf::LogSilencer no_complaints_;
   std::deque<lane> lanes_;
   std::optional<lane> witness_;
@@ -270,6 +298,19 @@ TEST_CASE("hostile server: every recorded request with lengths that lie") {
     run_table(on, table.lengths(), end, report, [&](std::size_t n) { return table.length(n); });
   on.check_nothing_is_left(report);
   CHECK(report.print() == 2 * table.lengths());
+}
+
+TEST_CASE("hostile server: with an authenticator, requests with every value of every byte") {
+  auto recording = golden::load(GOLDEN_FRAMES_FILE);
+  std::erase_if(recording,
+                [](const golden::chunk& each) { return each.name != "auth" && each.name != "noauth"; });
+  const auto table = golden::hostile_table::of(recording, true);
+  range on(256, "token-123");
+  hostile_report report("server, authenticator");
+  run_table(on, table.values(), ending::stay, report, [&](std::size_t n) { return table.value(n); });
+  run_table(on, table.lengths(), ending::stay, report, [&](std::size_t n) { return table.length(n); });
+  on.check_nothing_is_left(report);
+  CHECK(report.print() == table.values() + table.lengths());
 }
 
 // Floods
