@@ -16,6 +16,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+COMMAND_TIMEOUT = 400  # less than that of the test, so that what hung is named
 
 
 def require(condition, complaint):
@@ -27,7 +28,11 @@ def run(*command, env=None, cwd=None):
     """Runs a command and returns what it wrote; ends the test where it fails."""
     words = [str(word) for word in command]
     print("+", shlex.join(words), flush=True)
-    done = subprocess.run(words, env=env, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        done = subprocess.run(words, env=env, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=COMMAND_TIMEOUT)
+    except subprocess.TimeoutExpired as expired:
+        sys.exit(f"error: still running after {COMMAND_TIMEOUT} s\n{expired.stdout}")
     require(done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}")
     return done.stdout
 
@@ -97,6 +102,14 @@ def cmake(shop):
         program = folder / "build" / f"greeter_{kind}"
         greets(program, "consumer")
         require(uses_shared_library(program) == (kind == "shared"), f"{program.name} has the wrong library")
+
+
+def lent_context(shop):
+    env = shop.environment()
+    env["CXXFLAGS"] += f' -DBRAID_SOVERSION=\\"{shop.soversion()}\\"'
+    folder = shop.copy_of("lent_context")
+    run("make", env=env, cwd=folder)
+    greets(folder / "lent_context", "lender", env)
 
 
 def meson_subproject(shop):
@@ -180,7 +193,7 @@ def check_cmake_versions(shop):
         require(answer == str(compatible).upper(), f"version {wanted}: {answer}")
 
 
-CASES = [pkg_config, cmake, meson_subproject, installed_files]
+CASES = [pkg_config, cmake, meson_subproject, lent_context, installed_files]
 
 
 def main():
