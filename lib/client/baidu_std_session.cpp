@@ -52,6 +52,16 @@ void take_metadata(controller& control, const wire::inbound_frame& frame) {
 
 }  // namespace
 
+baidu_std_session::baidu_std_session(core::loop& home, net::outbound_queue& out, std::size_t max_body_size,
+                                     connection_table& table)
+    : home_(home),
+      out_(out),
+      max_body_size_(max_body_size),
+      table_(table),
+      reader_(max_body_size),
+      frame_(table.scratch().inbound),
+      meta_(table.scratch().outbound) {}
+
 void baidu_std_session::start(attempt& started) {
   call& of = started.owner();
   // A small message of one call goes straight into the queue; what is shared or large is made once, apart.
@@ -172,11 +182,11 @@ void baidu_std_session::answered(const wire::inbound_frame& frame, core::time_po
   if (!frame.meta.correlation_id || wire::is_control(frame.meta)) return;
   attempt* const waiting = pending_.remove(static_cast<std::uint64_t>(*frame.meta.correlation_id));
   if (!waiting) {  // late: its call has ended
-    counters_.count_late_answer();
+    table_.count_late_answer();
     return;
   }
   if (now >= waiting->owner().deadline()) {
-    counters_.count_late_answer();
+    table_.count_late_answer();
     waiting->owner().cancel(cancel_cause::deadline);
     return;
   }

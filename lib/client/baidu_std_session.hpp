@@ -20,8 +20,7 @@ class connection_table;
 class baidu_std_session final : public client_session {
  public:
   baidu_std_session(core::loop& home, net::outbound_queue& out, std::size_t max_body_size,
-                    connection_table& counters)
-      : home_(home), out_(out), max_body_size_(max_body_size), counters_(counters), reader_(max_body_size) {}
+                    connection_table& table);
 
   void set_credential(std::string credential) override { credential_ = std::move(credential); }
   void start(attempt& started) override;
@@ -46,10 +45,10 @@ class baidu_std_session final : public client_session {
   core::loop& home_;
   net::outbound_queue& out_;
   const std::size_t max_body_size_;
-  connection_table& counters_;
+  connection_table& table_;
   wire::frame_reader reader_;
-  wire::inbound_frame frame_;  // reused, so that its fields keep their memory
-  wire::rpc_meta meta_;        // likewise, for requests
+  wire::inbound_frame& frame_;  // the loop's, and used again, so that its fields keep their memory
+  wire::rpc_meta& meta_;        // likewise, for requests
   pending_table pending_;
   wire::peer_features server_;
   kept_cancels kept_;

@@ -5,6 +5,7 @@
 #include "client/landing.hpp"
 #include "client/route.hpp"
 #include "core/loop.hpp"
+#include "wire/frame.hpp"
 
 #include <cstdint>
 #include <map>
@@ -32,6 +33,8 @@ class connection_table final : public core::loop_service, private core::turn_end
   void keep(std::shared_ptr<landing> of_another_loop) { landings_.push_back(std::move(of_another_loop)); }
   void drop(const std::shared_ptr<landing>& of_another_loop) noexcept;
 
+  wire::frame_scratch& scratch() noexcept { return scratch_; }
+
   /// Answers that came for calls that had ended.
   std::uint64_t late_answers() const noexcept { return late_answers_; }
   void count_late_answer() noexcept { ++late_answers_; }
@@ -46,6 +49,7 @@ class connection_table final : public core::loop_service, private core::turn_end
   std::map<connection_settings, std::unique_ptr<route>> shared_;
   std::unordered_map<const route*, std::unique_ptr<route>> short_lived_;
   std::vector<std::shared_ptr<landing>> landings_;
+  wire::frame_scratch scratch_;
   std::uint64_t late_answers_ = 0;
   std::vector<std::unique_ptr<route>> unused_;  // until the turn's end: they may be at work
 };

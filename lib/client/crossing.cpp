@@ -89,8 +89,8 @@ void crossing::end(crossing_answer& answer) noexcept {
   } else if (home_.now() >= of.deadline()) {
     table_.count_late_answer();
     of.cancel(cancel_cause::deadline);
-  } else if (wire::read_whole(answer.frame, frame_)) {
-    baidu_std_session::deliver(*waiting, frame_, settings_.max_body_size);
+  } else if (auto& frame = table_.scratch().inbound; wire::read_whole(answer.frame, frame)) {
+    baidu_std_session::deliver(*waiting, frame, settings_.max_body_size);
   }
 }
 

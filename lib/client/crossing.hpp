@@ -5,7 +5,6 @@
 #include "client/pending_table.hpp"
 #include "client/route.hpp"
 #include "core/loop.hpp"
-#include "wire/frame.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -46,7 +45,6 @@ class crossing final : public route, private core::turn_end_hook {
   std::uint64_t taken_ = 0;   // requests so far, and
   std::uint64_t passed_ = 0;  // how many of them were passed on; the rest is in the batch
   bool landed_ = false;
-  wire::inbound_frame frame_;  // reused, so that its fields keep their memory
 };
 
 }  // namespace braid::client

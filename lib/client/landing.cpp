@@ -97,6 +97,7 @@ void landing::destroy_ended() noexcept {
 }
 
 void landing::leave() noexcept {
+  while (!running_.empty()) running_.begin()->second->forget(cancel_cause::shutdown);
   if (connection_) std::exchange(connection_, nullptr)->remove_user();
 }
 

@@ -1,4 +1,5 @@
 #include <braid/buffer.hpp>
+#include <braid/completion.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -32,13 +33,14 @@ struct foreign_block final : block {
 
 block* block::allocate(std::size_t capacity) {
   static_assert(sizeof(block) % alignof(std::max_align_t) == 0);
-  void* memory = ::operator new(sizeof(block) + capacity);
+  void* memory = pool_allocate(sizeof(block) + capacity);
   return new (memory) block{static_cast<char*>(memory) + sizeof(block), capacity, true, &block::free_block};
 }
 
 void block::free_block(block* b) noexcept {
+  const std::size_t size = sizeof(block) + b->capacity_;
   b->~block();
-  ::operator delete(b);
+  pool_deallocate(b, size);
 }
 
 }  // namespace detail

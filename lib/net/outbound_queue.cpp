@@ -1,6 +1,7 @@
 #include "net/outbound_queue.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -8,8 +9,28 @@ namespace braid::net {
 
 namespace {
 
-// So many bursts in a row have to be small before the block for copied pieces shrinks.
-constexpr unsigned shrink_after = 64;
+// So many blocks a thread keeps at most.
+constexpr std::size_t spare_blocks = 8;
+
+/// Blocks that empty queues of this thread have left, none larger than max_block.
+class spare {
+ public:
+  /// Sets `to`, which holds none, to a block of at least so many bytes if the last one given is one.
+  bool take(detail::block_ref& to, std::size_t at_least) noexcept {
+    if (count_ == 0 || blocks_[count_ - 1].capacity() < at_least) return false;
+    std::swap(to, blocks_[--count_]);
+    return true;
+  }
+  /// Takes `from`'s, where there is room.
+  void give(detail::block_ref& from) noexcept {
+    if (count_ < spare_blocks) std::swap(from, blocks_[count_++]);
+  }
+
+ private:
+  std::array<detail::block_ref, spare_blocks> blocks_;
+  std::size_t count_ = 0;
+};
+constinit thread_local spare spare_of_thread;
 
 }  // namespace
 
@@ -29,7 +50,6 @@ void outbound_queue::commit(std::size_t n) {
     added({tail_, tail_.data() + tail_used_, n});
   }
   tail_used_ += n;
-  burst_ += n;
 }
 
 void outbound_queue::append(std::string_view bytes) {
@@ -86,20 +106,12 @@ void outbound_queue::clear() noexcept {
   emptied();
 }
 
-void outbound_queue::trim() noexcept {
-  if (size_ != 0) return;
-  pieces_ = {};
-  first_ = 0;
-  tail_.reset();
-  tail_used_ = 0;
-  block_size_ = min_block;
-  small_bursts_ = 0;
-}
-
 /// Blocks grow with what is added between two moments of emptiness, so that a burst needs few of them.
 void outbound_queue::new_tail(std::size_t n) {
   if (tail_) block_size_ = std::min(block_size_ * 4, max_block);
-  tail_ = detail::block_ref{std::max(n, block_size_)};
+  const std::size_t size = std::max(n, block_size_);
+  tail_.reset();
+  if (!spare_of_thread.take(tail_, size)) tail_ = detail::block_ref{size};
   tail_used_ = 0;
 }
 
@@ -113,15 +125,10 @@ void outbound_queue::added(detail::buffer_piece piece) {
 void outbound_queue::emptied() noexcept {
   pieces_.clear();
   first_ = 0;
-  if (burst_ >= block_size_ / 4) {
-    small_bursts_ = 0;
-  } else if (++small_bursts_ >= shrink_after) {
-    small_bursts_ = 0;
-    block_size_ = std::max(block_size_ / 4, min_block);
-  }
-  burst_ = 0;
   tail_used_ = 0;
-  if (tail_.capacity() > block_size_) tail_.reset();
+  block_size_ = min_block;
+  if (tail_.capacity() <= max_block) spare_of_thread.give(tail_);
+  tail_.reset();
 }
 
 }  // namespace braid::net

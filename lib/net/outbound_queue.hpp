@@ -16,7 +16,8 @@ namespace braid::net {
 ///
 /// Small pieces are copied next to each other into blocks, so that many frames leave in one write; large ones
 /// are kept by reference. Bytes that gather() pointed to stay where they are until they are consumed,
-/// whatever is added meanwhile. Not thread-safe.
+/// whatever is added meanwhile. An empty queue holds no block: those of a thread's queues are used again by
+/// whichever needs one next, so that idle connections have none. Not thread-safe.
 class outbound_queue {
  public:
   /// \param limit most unsent bytes, checked by would_exceed() only; 0: no limit.
@@ -48,9 +49,6 @@ class outbound_queue {
   /// Drops all unsent bytes; they count as added and as not handed over. Not while gathered bytes are being
   /// written.
   void clear() noexcept;
-  /// Gives the memory kept for reuse back if nothing is unsent; for connections that have become idle.
-  void trim() noexcept;
-
   /// Unsent bytes.
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
@@ -59,7 +57,7 @@ class outbound_queue {
   std::uint64_t bytes_consumed_total() const noexcept { return consumed_; }
   /// Bytes added since the start: the position in the stream of the next byte to be added.
   std::uint64_t bytes_appended_total() const noexcept { return appended_; }
-  /// Size in bytes of the block that copied pieces go to: what an empty queue keeps for reuse.
+  /// Size in bytes of the block that copied pieces go to; an empty queue has none.
   std::size_t kept_memory() const noexcept { return tail_.capacity(); }
 
   /// Pieces up to this size are copied.
@@ -82,8 +80,6 @@ class outbound_queue {
   detail::block_ref tail_;     // where copied pieces go
   std::size_t tail_used_ = 0;  // its bytes in use
   std::size_t block_size_ = min_block;
-  std::size_t burst_ = 0;  // bytes copied since the queue was empty
-  unsigned small_bursts_ = 0;
 };
 
 }  // namespace braid::net

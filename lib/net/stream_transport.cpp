@@ -1,5 +1,7 @@
 #include "net/stream_transport.hpp"
 
+#include <braid/completion.hpp>
+
 #include "core/loop.hpp"
 #include "net/socket_options.hpp"
 
@@ -51,11 +53,11 @@ struct stream_socket::read_handler {
 };
 
 struct stream_socket::writable_handler {
-  using allocator_type = slot_allocator<void>;
+  using allocator_type = braid::detail::pool_allocator<void>;  // rare, so no memory is kept for it
 
   pointer socket;
 
-  allocator_type get_allocator() const noexcept { return allocator_type(socket->writable_slot_); }
+  allocator_type get_allocator() const noexcept { return {}; }
   void operator()(const error_code& ec) const { socket->on_writable(ec); }
 };
 

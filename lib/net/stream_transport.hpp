@@ -74,7 +74,6 @@ class stream_socket : public boost::intrusive_ref_counter<stream_socket, boost::
   bool awaiting_writable_ = false;
   std::optional<read_outcome> held_;  // read while paused
   handler_slot read_slot_;
-  handler_slot writable_slot_;
 };
 
 /// The owner's handle of a stream_socket.

@@ -68,6 +68,8 @@ baidu_std_session::baidu_std_session(connection& owner, net::outbound_queue& out
     : owner_(owner),
       out_(out),
       reader_(std::min(owner.part().options().max_body_size, largest_body)),
+      frame_(owner.part().scratch().inbound),
+      meta_(owner.part().scratch().outbound),
       admission_(owner.part().options().auth ? admission::undecided : admission::open) {}
 
 bool baidu_std_session::take_requests(core::time_point now) {
@@ -120,17 +122,23 @@ bool baidu_std_session::may_pass(wire::frame_reader::status status, core::time_p
     return false;
   }
   admission_ = admission::checking;
+  held_ = std::make_unique<wire::inbound_frame>(frame_);
   held_status_ = status;
   held_since_ = now;
   held_size_ = frame_.header.body_size;
-  owner_.check_credential(*frame_.meta.authentication_data);
+  owner_.check_credential(*held_->meta.authentication_data);
   return false;
+}
+
+void baidu_std_session::take_back_held() noexcept {
+  if (const auto held = std::move(held_)) frame_ = std::move(*held);
 }
 
 void baidu_std_session::admit(std::shared_ptr<const auth_context> who) {
   admission_ = admission::open;
   who_ = std::move(who);
   held_size_ = 0;
+  take_back_held();
   const core::time_point deadline = deadline_of(frame_.meta, held_since_, owner_.part().options());
   if (deadline <= owner_.part().home().now() && deadline > held_since_) {
     owner_.answer_error(frame_.meta.correlation_id.value_or(0), errc::timed_out,
@@ -143,12 +151,14 @@ void baidu_std_session::admit(std::shared_ptr<const auth_context> who) {
 void baidu_std_session::refuse_client(std::string_view text) {
   admission_ = admission::refused;
   held_size_ = 0;
+  take_back_held();
   owner_.answer_error(frame_.meta.correlation_id.value_or(0), errc::auth_failed, text);
 }
 
 void baidu_std_session::give_up(const error_code& code, std::string_view text) {
   if (admission_ != admission::checking) return;
   admission_ = admission::refused;
+  take_back_held();
   owner_.answer_error(frame_.meta.correlation_id.value_or(0), code, text);
 }
 

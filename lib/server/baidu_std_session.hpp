@@ -56,6 +56,7 @@ class baidu_std_session {
 
  private:
   void hear_first(const wire::rpc_meta& meta);
+  void take_back_held() noexcept;
   bool may_pass(wire::frame_reader::status status, core::time_point now);
   void take(wire::frame_reader::status status, core::time_point now);
   void request(const wire::inbound_frame& frame, core::time_point now);
@@ -68,15 +69,16 @@ class baidu_std_session {
   connection& owner_;
   net::outbound_queue& out_;
   wire::frame_reader reader_;
-  wire::inbound_frame frame_;  // reused, so that its fields keep their memory
-  wire::rpc_meta meta_;        // likewise, for answers
+  wire::inbound_frame& frame_;  // the loop's, and used again, so that its fields keep their memory
+  wire::rpc_meta& meta_;        // likewise, for answers
   wire::peer_features client_;
 
   /// Whether the client may call; decided once, by its first request.
   enum class admission : unsigned char { open, undecided, checking, refused };
   admission admission_;
   std::shared_ptr<const auth_context> who_;  // null: nobody asked
-  // While it is checked, frame_ is the first request. Nothing is read meanwhile, so it stays in place.
+  // While it is checked, the first request. Nothing is read meanwhile, so what it points to stays in place.
+  std::unique_ptr<wire::inbound_frame> held_;
   wire::frame_reader::status held_status_ = wire::frame_reader::status::need_more;
   core::time_point held_since_{};
   std::size_t held_size_ = 0;

@@ -54,6 +54,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   /// Held while a call is destroyed without the loop, which has ended.
   std::mutex& after_the_end() noexcept { return after_the_end_; }
 
+  wire::frame_scratch& scratch() noexcept { return scratch_; }
+
   bool stopping() const noexcept { return stopping_ || home_.stopping(); }
   /// A connection has sent all that it had.
   void all_sent() noexcept { call_over(); }
@@ -86,6 +88,7 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   core::loop& home_;
   std::shared_ptr<server_settings> server_;
   std::vector<listening> listeners_;
+  wire::frame_scratch scratch_;
   std::vector<std::unique_ptr<connection>> connections_;
   std::vector<std::unique_ptr<connection>> closed_;
   boost::intrusive::list<running_call, boost::intrusive::constant_time_size<false>> calls_;

@@ -75,6 +75,13 @@ class inbound_frame {
   detail::block* storage_ = nullptr;
 };
 
+/// What reading and writing a frame fills. The connections of a loop share one, since it is used for one
+/// frame at a time and its fields keep their memory.
+struct frame_scratch {
+  inbound_frame inbound;
+  rpc_meta outbound;
+};
+
 /// Reads again what take_whole() gave; the views are valid as long as `frame`. False: it is no such frame.
 bool read_whole(const buffer& frame, inbound_frame& into);
 
@@ -126,7 +133,7 @@ class frame_reader {
   std::size_t capacity() const noexcept { return block_.capacity(); }
 
   /// Smallest and largest storage while frames are small, in bytes.
-  static constexpr std::size_t min_block = 2048;
+  static constexpr std::size_t min_block = 480;  // with its header half a KiB; an idle connection has one
   static constexpr std::size_t max_block = std::size_t{256} * 1024;
 
  private:

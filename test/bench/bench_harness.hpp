@@ -55,7 +55,7 @@ struct arguments {
   int server_pid = 0;         // whose processor time and memory are counted
   bool attach = false;        // the payload travels as an attachment
   int timeout_ms = 10000;     // the deadline of each call
-  std::string api;            // without meaning here
+  std::string api;            // server: the style of its handlers; empty: its first one
   std::string peer = "braid";
 };
 

@@ -188,18 +188,22 @@ class client {
     bench::idle_end_and_exit(args_);
   }
 
-  // A call on each of `count` channels; waits for all.
+  // A call on each of `count` channels, on each loop one after the other: what stays is then the connections'
+  // memory and not that of a thousand coroutines. Waits for all.
   void call_each(std::size_t first, std::size_t count) {
     std::atomic<std::size_t> left{count};
-    for (std::size_t i = first; i < first + count; ++i) {
-      spawn_on_loop(i, [this, i, &left](braid::yield_context yield) {
+    for (std::size_t loop = 0; loop < runtime_.loop_count(); ++loop) {
+      spawn_on_loop(loop, [this, loop, first, count, &left](braid::yield_context yield) {
         EchoRequest request;
         EchoResponse response;
         request.set_payload(payload_);
-        braid::error_code error;
-        channels_[i]->async_call(echo_method_, request, response, yield[error]);
-        if (error || !bench::payload_ok(response.payload(), payload_)) bench::record(0, false);
-        --left;
+        for (std::size_t i = first; i < first + count; ++i) {
+          if (i % runtime_.loop_count() != loop) continue;
+          braid::error_code error;
+          channels_[i]->async_call(echo_method_, request, response, yield[error]);
+          if (error || !bench::payload_ok(response.payload(), payload_)) bench::record(0, false);
+          --left;
+        }
       });
     }
     while (left > 0) bench::nap(0.001);

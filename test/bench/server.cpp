@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace {
@@ -45,6 +46,25 @@ class echo_service : public bench::EchoService {
   braid::runtime& runtime_;
 };
 
+// The same as functions, each call in a coroutine of its own.
+void handle_stackful(braid::server& server) {
+  server.handle(&bench::EchoService::Echo,
+                [](braid::server_call& call, const bench::EchoRequest& request, bench::EchoResponse& response,
+                   braid::yield_context) { answer(&call, request, response); });
+  server.handle(&bench::EchoService::Hold, [](braid::server_call& call, const bench::EchoRequest& request,
+                                              bench::EchoResponse& response, braid::yield_context yield) {
+    braid::error_code cancelled;
+    braid::sleep_for(std::chrono::milliseconds(request.hold_ms()), yield[cancelled]);
+    answer(&call, request, response);
+  });
+}
+
+void add_handlers(braid::server& server, braid::runtime& rt, const std::string& api) {
+  if (api.empty() || api == "generated") return server.add_service(std::make_unique<echo_service>(rt));
+  if (api == "stackful") return handle_stackful(server);
+  bench::detail::refuse("--api=" + api + " (generated, stackful)");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -52,7 +72,7 @@ int main(int argc, char** argv) {
   bench::block_signals();
   braid::runtime rt({.loops = args.threads});
   braid::server server(rt);
-  server.add_service(std::make_unique<echo_service>(rt));
+  add_handlers(server, rt, args.api);
   server.start(fmt::format("{}:{}", args.host, args.port));
   bench::serve_until_term();
 }

@@ -114,23 +114,38 @@ TEST_CASE("outbound_queue: memory returns when the load is gone") {
   for (int i = 0; i < 1000; ++i) queue.append(frame);
   queue.reserve(std::size_t{10} << 20);
   queue.consume(queue.size());
-  CHECK(queue.kept_memory() <= outbound_queue::max_block);
-  for (int i = 0; i < 1000; ++i) {
-    queue.append("x");
-    queue.consume(1);
-  }
-  CHECK(queue.kept_memory() <= outbound_queue::min_block);
+  CHECK(queue.kept_memory() == 0);
   queue.append("y");
-  queue.trim();
+  CHECK(queue.kept_memory() <= outbound_queue::max_block);
   CHECK(gathered(queue) == "y");
   queue.consume(1);
-  queue.trim();
   CHECK(queue.kept_memory() == 0);
   queue.append("z");
   CHECK(gathered(queue) == "z");
   queue.clear();
   CHECK(queue.empty());
   CHECK(gathered(queue).empty());
+}
+
+TEST_CASE("outbound_queue: the queues of a thread share the blocks that they do not need") {
+  outbound_queue first;
+  outbound_queue second;
+  std::array<iovec, 1> vectors{};
+  first.append("x");
+  first.gather(vectors);
+  const void* where = vectors[0].iov_base;
+  second.append("y");  // while the first one has its block
+  second.gather(vectors);
+  CHECK(vectors[0].iov_base != where);
+  first.consume(1);
+  second.append(std::string(outbound_queue::max_block, 'y'));
+  CHECK(gathered(second).size() == outbound_queue::max_block + 1);
+  second.clear();
+  outbound_queue third;
+  third.append("z");
+  third.gather(vectors);
+  CHECK(third.kept_memory() <= outbound_queue::max_block);
+  CHECK(gathered(third) == "z");
 }
 
 TEST_CASE("outbound_queue: a steady small load reuses one block") {
