@@ -123,9 +123,13 @@ class buffer {
   explicit buffer(std::string_view bytes) { append(bytes); }
   /// A buffer of `size` bytes at `data`, which lie inside the block of `owner`. Counts a reference only.
   buffer(detail::block_ref owner, const char* data, std::size_t size) noexcept;
+  /// Shares the bytes of another. Throws std::bad_alloc.
   buffer(const buffer& other);
+  /// Takes the bytes of another, which is empty afterwards.
   buffer(buffer&& other) noexcept;
+  /// Shares the bytes of another in place of its own. Throws std::bad_alloc.
   buffer& operator=(const buffer& other);
+  /// Takes the bytes of another in place of its own.
   buffer& operator=(buffer&& other) noexcept;
   ~buffer();
 
@@ -140,6 +144,7 @@ class buffer {
 
   /// Number of bytes.
   std::size_t size() const noexcept { return size_; }
+  /// Whether there are no bytes.
   bool empty() const noexcept { return size_ == 0; }
   /// Drops all bytes.
   void clear() noexcept;

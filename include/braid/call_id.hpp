@@ -70,7 +70,9 @@ class call_name {
 /// Thread safety: copies of one call_id may be used from several threads at once.
 class call_id {
  public:
+  /// Names no call: cancel() has no effect.
   call_id() = default;
+  /// For the library's own layers.
   explicit call_id(std::shared_ptr<detail::cancel_handle> handle) noexcept : handle_(std::move(handle)) {}
 
   /// Cancels the call with cancel_cause::user. Before the call starts: it will end with 125 and send nothing.

@@ -63,8 +63,11 @@ class cancel_node {
   /// Cancels this node and all below. Returns false when it was cancelled already (nothing happens then).
   bool cancel(cancel_cause cause) noexcept;
 
+  /// Whether this node was cancelled, by itself or from above.
   bool cancelled() const noexcept { return cause_ != cancel_cause::none; }
+  /// Why; cancel_cause::none when it was not.
   cancel_cause cause() const noexcept { return cause_; }
+  /// Whether it is below no other node.
   bool is_root() const noexcept { return !hook_.is_linked(); }
 
   /// Whether a byte of a request of this node's, or of one below, was handed to a transport. Asked for

@@ -88,6 +88,7 @@ struct channel_options {
 /// reset 104; see error.hpp.
 class channel : public channel_base {
  public:
+  /// A channel whose calls run on the loops of `rt`; to be named a server by init().
   explicit channel(const runtime& rt) noexcept;
   ~channel() override;
 
@@ -95,6 +96,7 @@ class channel : public channel_base {
   /// system_error whose text names what is wrong. Once, before the first call; a call before it fails
   /// with 22.
   void init(std::string_view address, channel_options options = {});
+  /// The same; what is wrong goes to `ec`.
   void init(std::string_view address, channel_options options, error_code& ec);
 
  private:

@@ -70,6 +70,7 @@ class call_initiation;
 /// Thread safety: calls may be started from any thread.
 class channel_base : public google::protobuf::RpcChannel {
  public:
+  /// The executor of a loop.
   using executor_type = runtime::executor_type;
 
   ~channel_base() override;
@@ -89,6 +90,7 @@ class channel_base : public google::protobuf::RpcChannel {
                   CompletionToken&& token) {
     return start<void>(method, &control, request, &response, std::forward<CompletionToken>(token));
   }
+  /// The same without a controller.
   template <typename CompletionToken>
   auto async_call(const google::protobuf::MethodDescriptor& method, const google::protobuf::Message& request,
                   google::protobuf::Message& response, CompletionToken&& token) {
@@ -98,11 +100,13 @@ class channel_base : public google::protobuf::RpcChannel {
   /// Calls and waits; see the class. Throws call_error.
   void call(const google::protobuf::MethodDescriptor& method, const google::protobuf::Message& request,
             google::protobuf::Message& response);
+  /// The same with a controller.
   void call(const google::protobuf::MethodDescriptor& method, controller& control,
             const google::protobuf::Message& request, google::protobuf::Message& response);
   /// Calls and waits; the error goes to `ec`.
   void call(const google::protobuf::MethodDescriptor& method, const google::protobuf::Message& request,
             google::protobuf::Message& response, error_code& ec);
+  /// The same with a controller; the error goes to `ec`.
   void call(const google::protobuf::MethodDescriptor& method, controller& control,
             const google::protobuf::Message& request, google::protobuf::Message& response, error_code& ec);
 
@@ -121,8 +125,10 @@ class channel_base : public google::protobuf::RpcChannel {
   const std::shared_ptr<client::call_target>& target() const noexcept { return target_; }
 
  protected:
+  /// For the library's own layers.
   explicit channel_base(std::shared_ptr<client::call_target> target) noexcept;
 
+  /// For the library's own layers.
   void replace_target(std::shared_ptr<client::call_target> target) noexcept { target_ = std::move(target); }
 
  private:

@@ -33,9 +33,12 @@ struct finished_sub_call;
 /// One call on a combo channel, as the combo's coroutine sees it. Valid until run() returns.
 class combo_call {
  public:
+  /// For the library's own layers.
   explicit combo_call(combo::combo_run& of) noexcept : run_(of) {}
 
+  /// The method that the user calls.
   const google::protobuf::MethodDescriptor& method() const noexcept;
+  /// The request: the user's, or a copy where the user may destroy it during the call.
   const google::protobuf::Message& request() const noexcept;
   /// A scratch copy of the user's response, empty at first; it is swapped into the user's when the call
   /// succeeds.
@@ -64,11 +67,15 @@ class combo_call {
 
 /// What a sub call sends and where its answer goes. Everything unset is the parent's.
 struct sub_call_request {
+  /// Null: the parent's. Else it must outlive the sub call.
   const google::protobuf::MethodDescriptor* method = nullptr;
+  /// Null: `owned_request`, else the parent's. Borrowed until the sub call has ended.
   const google::protobuf::Message* request = nullptr;
   /// Null: a new message of the response's type, kept with the sub call.
   google::protobuf::Message* response = nullptr;
+  /// A request that the sub call owns, for a null `request`.
   std::unique_ptr<google::protobuf::Message> owned_request{};
+  /// A response that the sub call owns, for a null `response`.
   std::unique_ptr<google::protobuf::Message> owned_response{};
   /// Unset: the parent's deadline. Later than the parent's: has no effect.
   std::optional<std::chrono::steady_clock::time_point> deadline{};
@@ -76,9 +83,13 @@ struct sub_call_request {
 
 /// A sub call that has ended.
 struct finished_sub_call {
+  /// The one that launch() was given.
   std::size_t index;
+  /// How it ended.
   const outcome& result;
+  /// Its controller, of which the user's sub(index) is the same.
   const controller& control;
+  /// Its response; empty or partly filled when it failed.
   google::protobuf::Message& response;
 };
 
@@ -145,8 +156,11 @@ class combo_channel : public channel_base {
   class behaviour {
    public:
     virtual ~behaviour() = default;
+    /// One call, in a coroutine of its loop; see the class.
     virtual void run(combo_call& call, yield_context yield) = 0;
+    /// What channel_base::usable() says.
     virtual bool usable() const noexcept { return true; }
+    /// What channel_base::capacity() says.
     virtual int capacity() const noexcept { return 1; }
   };
 

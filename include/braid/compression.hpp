@@ -43,7 +43,9 @@ class compression_output {
 
   /// Bytes so far.
   std::size_t size() const noexcept { return done_.size() + used_; }
+  /// Most bytes that may come out.
   std::size_t limit() const noexcept { return limit_; }
+  /// Whether more came out, or is going to.
   bool over_limit() const noexcept { return over_limit_ || size() > limit_; }
 
   /// All that has come out; the object is empty afterwards. Throws std::bad_alloc.
@@ -51,6 +53,7 @@ class compression_output {
 
   /// Size in bytes of the first block and of the largest.
   static constexpr std::size_t min_block = 1024;
+  /// See min_block.
   static constexpr std::size_t max_block = std::size_t{64} * 1024;
 
  private:
@@ -79,6 +82,7 @@ class compressor {
   /// Its number on the wire; unique in a runtime.
   virtual compression number() const noexcept = 0;
 
+  /// Compresses `bytes`. False: see the class.
   virtual bool compress(std::string_view bytes, compression_output& out, std::string& why) const = 0;
   /// `bytes` come from a peer: nothing in them is to be trusted, least of all a length that they claim.
   virtual bool decompress(std::string_view bytes, compression_output& out, std::string& why) const = 0;

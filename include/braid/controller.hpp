@@ -38,6 +38,7 @@ class controller_base : public google::protobuf::RpcController {
  public:
   /// Whether the call failed, and how. Success as long as nobody said otherwise.
   const error_code& error() const noexcept { return error_; }
+  /// Whether error() holds one.
   bool Failed() const override { return static_cast<bool>(error_); }
   /// The text that belongs to the error; the code's own message when nobody gave one.
   std::string ErrorText() const override;
@@ -45,30 +46,40 @@ class controller_base : public google::protobuf::RpcController {
   void SetFailed(const std::string& reason) override;
   /// Fails the call with a code, also one of the application's own, and a text.
   void set_failed(const error_code& code, std::string_view text);
+  /// The same with a code as it is on the wire.
   void set_failed(int code, std::string_view text) { set_failed(from_wire(code), text); }
 
   /// What the request carries. On the client, for writing, until the call starts.
   const metadata& request_metadata() const noexcept;
+  /// The same for writing; copied first where a sub call shares it.
   metadata& mutable_request_metadata();
+  /// The bytes that follow the request, for writing.
   buffer& request_attachment() { return mutable_request_metadata().attachment; }
+  /// The bytes that follow the request.
   const buffer& request_attachment() const noexcept { return request_metadata().attachment; }
 
   /// What the response carries. On the server for writing.
   const metadata& response_metadata() const noexcept;
+  /// The same for writing.
   metadata& mutable_response_metadata();
+  /// The bytes that follow the response, for writing.
   buffer& response_attachment() { return mutable_response_metadata().attachment; }
+  /// The bytes that follow the response.
   const buffer& response_attachment() const noexcept { return response_metadata().attachment; }
 
  protected:
   controller_base() = default;
   ~controller_base() override = default;
 
+  /// Makes it as new.
   void clear();
 
+  /// See error().
   error_code error_;
+  /// See ErrorText(); empty: the code's own message.
   std::string text_;
-  std::shared_ptr<metadata> request_metadata_;  // shared with sub calls, copied before it is changed
-  std::shared_ptr<metadata> response_metadata_;
+  std::shared_ptr<metadata> request_metadata_;   ///< Shared with sub calls, copied before it is changed.
+  std::shared_ptr<metadata> response_metadata_;  ///< Null: nothing was written.
 };
 
 /// The client's controller of one call.
@@ -82,6 +93,7 @@ class controller_base : public google::protobuf::RpcController {
 /// used to cancel from any thread.
 class controller final : public controller_base {
  public:
+  /// A controller without settings of its own.
   controller();
   ~controller() override;
   controller(const controller&) = delete;
@@ -91,11 +103,13 @@ class controller final : public controller_base {
 
   /// How long the call may take, all told; negative: no limit. Unset: the channel's timeout.
   void set_timeout(std::chrono::nanoseconds timeout) noexcept { timeout_ = timeout; }
+  /// What set_timeout() was given, if it was.
   std::optional<std::chrono::nanoseconds> timeout() const noexcept { return timeout_; }
 
   /// In a handler: whether the call ends with the server call that it is part of, by its deadline and its
   /// cancellation. Default: it does.
   void set_detached(bool detached) noexcept { detached_ = detached; }
+  /// What set_detached() was given.
   bool detached() const noexcept { return detached_; }
 
   /// Makes the call one of `parent`, a server call: it ends no later than that one's deadline, and when that
@@ -107,6 +121,7 @@ class controller final : public controller_base {
   /// Promises that the request outlives the call, so that no combo copies it. Default: it may go once the
   /// call has been started asynchronously.
   void set_request_outlives_call(bool outlives) noexcept { request_outlives_call_ = outlives; }
+  /// What set_request_outlives_call() was given.
   bool request_outlives_call() const noexcept { return request_outlives_call_; }
 
   /// A weak name of the call, through which any thread may cancel it, before, during and after it. May be
@@ -130,6 +145,7 @@ class controller final : public controller_base {
   /// Sub calls of a combo: the number of its channels, and the controller of the index-th or null (skipped,
   /// never sent, no combo). Valid until this controller is reused or destroyed.
   std::size_t sub_count() const noexcept;
+  /// The index-th of them; see sub_count().
   const controller* sub(std::size_t index) const noexcept;
 
   // google::protobuf::RpcController
@@ -140,6 +156,7 @@ class controller final : public controller_base {
   void StartCancel() override;
   /// For servers; the client's side ignores it.
   bool IsCanceled() const override;
+  /// For servers; the client's side never runs `callback`.
   void NotifyOnCancel(google::protobuf::Closure* callback) override;
 
  private:

@@ -131,8 +131,10 @@ class await_handler {
 /// Thread safety: belongs to its coroutine.
 class yield_context {
  public:
+  /// The executor of a loop.
   using executor_type = detail::loop_executor;
 
+  /// For the library's own layers.
   explicit yield_context(detail::coroutine& owner) noexcept : owner_(&owner) {}
 
   /// A copy that stores the error in `ec` instead of throwing it. `ec` must outlive the await.
@@ -154,7 +156,9 @@ class yield_context {
   /// The time on the coroutine's loop: real, or virtual in a simulation.
   std::chrono::steady_clock::time_point now() const noexcept;
 
+  /// For the library's own layers.
   detail::coroutine& owner() const noexcept { return *owner_; }
+  /// For the library's own layers.
   error_code* error_target() const noexcept { return error_; }
 
  private:
@@ -278,7 +282,8 @@ struct await_traits<First, Rest...> {
 }  // namespace detail
 }  // namespace braid
 
-/// One specialisation for every completion signature; the shapes are told apart by detail::await_traits.
+/// \cond
+// One specialisation for every completion signature; the shapes are told apart by detail::await_traits.
 template <typename... Args>
 class boost::asio::async_result<braid::yield_context, void(Args...)> {
   using traits = braid::detail::await_traits<std::decay_t<Args>...>;
@@ -307,3 +312,4 @@ class boost::asio::async_result<braid::yield_context, void(Args...)> {
     return traits::take(frame, yield);
   }
 };
+/// \endcond

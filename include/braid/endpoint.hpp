@@ -106,7 +106,9 @@ class endpoint {
 
 }  // namespace braid
 
+/// For unordered containers of endpoints.
 template <>
 struct std::hash<braid::endpoint> {
+  /// Equal endpoints have the same.
   std::size_t operator()(const braid::endpoint& value) const noexcept { return hash_value(value); }
 };

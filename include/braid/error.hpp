@@ -121,5 +121,7 @@ class call_error : public boost::system::system_error {
 
 }  // namespace braid
 
+/// \cond
 template <>
-struct boost::system::is_error_code_enum<braid::errc> : std::true_type {};
+struct boost::system::is_error_code_enum<braid::errc> : std::true_type {};  // an errc becomes an error_code
+/// \endcond

@@ -45,7 +45,9 @@ class done_target {
 /// Thread safety: any thread may call it, once; copies may be used from several threads at once.
 class call_done {
  public:
+  /// For the library's own layers.
   explicit call_done(std::shared_ptr<detail::done_target> target) noexcept : target_(std::move(target)) {}
+  /// Answers; see the class.
   void operator()() const noexcept { target_->done(); }
 
  private:

@@ -29,10 +29,12 @@ class handler_chain;
 /// Object lifetimes: valid until the interceptor returns.
 class server_next {
  public:
+  /// For the library's own layers.
   server_next(server_side::handler_chain& chain, std::size_t index) noexcept : chain_(chain), index_(index) {}
   server_next(const server_next&) = delete;
   server_next& operator=(const server_next&) = delete;
 
+  /// The request.
   const google::protobuf::Message& request() const noexcept;
   /// The response: complete once what is behind has succeeded, and may be changed then.
   google::protobuf::Message& response() noexcept;
@@ -71,11 +73,14 @@ using server_interceptor = std::function<void(server_call& call, server_next& ne
 /// Object lifetimes: valid until the interceptor returns.
 class client_next {
  public:
+  /// For the library's own layers.
   client_next(client::intercepted_call& call, std::size_t index) noexcept : call_(call), index_(index) {}
   client_next(const client_next&) = delete;
   client_next& operator=(const client_next&) = delete;
 
+  /// The method that is called.
   const google::protobuf::MethodDescriptor& method() const noexcept;
+  /// The request.
   const google::protobuf::Message& request() const noexcept;
   /// The response: complete once the call has succeeded, and may be changed then.
   google::protobuf::Message& response() noexcept;

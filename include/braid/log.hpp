@@ -30,7 +30,9 @@ std::string_view to_string(log_level level) noexcept;
 
 /// A value that belongs to a report. Both views are valid only during the call of the sink.
 struct log_field {
+  /// What it is.
   std::string_view name;
+  /// As it is to be shown.
   std::string_view value;
 };
 

@@ -121,7 +121,9 @@ const google::protobuf::MethodDescriptor& describe_method(
 template <typename Request, typename Response>
 class method {
  public:
+  /// The message that is sent.
   using request_type = Request;
+  /// The message that is answered.
   using response_type = Response;
 
   /// Looks the method up among the .proto files that are linked, where its messages are checked; when
@@ -135,7 +137,9 @@ class method {
   method(std::string_view service, std::string_view name)
       : descriptor_(&detail::find_method(service, name, *Request::descriptor(), *Response::descriptor())) {}
 
+  /// Its descriptor, of protobuf's generated pool or one of its own.
   const google::protobuf::MethodDescriptor& descriptor() const noexcept { return *descriptor_; }
+  /// The same.
   explicit(false) operator const google::protobuf::MethodDescriptor&() const noexcept { return *descriptor_; }
 
   /// Starts a call whose response goes to the handler: `void(error_code, Response)`.
@@ -145,6 +149,7 @@ class method {
     return channel.template start<Response>(*descriptor_, nullptr, std::forward<Argument>(request), nullptr,
                                             std::forward<CompletionToken>(token));
   }
+  /// The same with a controller.
   template <std::derived_from<channel_base> Channel, detail::request_argument<Request> Argument,
             detail::token_argument CompletionToken>
   auto async_call(Channel& channel, controller& control, Argument&& request, CompletionToken&& token) const {
@@ -159,6 +164,7 @@ class method {
     return channel.template start<void>(*descriptor_, nullptr, std::forward<Argument>(request), &response,
                                         std::forward<CompletionToken>(token));
   }
+  /// The same with a controller.
   template <std::derived_from<channel_base> Channel, detail::request_argument<Request> Argument,
             typename CompletionToken>
   auto async_call(Channel& channel, controller& control, Argument&& request, Response& response,
@@ -172,14 +178,17 @@ class method {
   Response call(Channel& channel, const Request& request) const {
     return detail::call_returning<Response>(channel, *descriptor_, request);
   }
+  /// The same; the error goes to `ec`.
   template <std::derived_from<channel_base> Channel>
   Response call(Channel& channel, const Request& request, error_code& ec) const {
     return detail::call_returning<Response>(channel, *descriptor_, request, ec);
   }
+  /// The same with a controller.
   template <std::derived_from<channel_base> Channel>
   Response call(Channel& channel, controller& control, const Request& request) const {
     return detail::call_returning<Response>(channel, *descriptor_, control, request);
   }
+  /// The same with a controller; the error goes to `ec`.
   template <std::derived_from<channel_base> Channel>
   Response call(Channel& channel, controller& control, const Request& request, error_code& ec) const {
     return detail::call_returning<Response>(channel, *descriptor_, control, request, ec);
@@ -190,14 +199,17 @@ class method {
   void call(Channel& channel, const Request& request, Response& response) const {
     channel.call(*descriptor_, request, response);
   }
+  /// The same; the error goes to `ec`.
   template <std::derived_from<channel_base> Channel>
   void call(Channel& channel, const Request& request, Response& response, error_code& ec) const {
     channel.call(*descriptor_, request, response, ec);
   }
+  /// The same with a controller.
   template <std::derived_from<channel_base> Channel>
   void call(Channel& channel, controller& control, const Request& request, Response& response) const {
     channel.call(*descriptor_, control, request, response);
   }
+  /// The same with a controller; the error goes to `ec`.
   template <std::derived_from<channel_base> Channel>
   void call(Channel& channel, controller& control, const Request& request, Response& response,
             error_code& ec) const {

@@ -22,14 +22,16 @@ enum class outcome_origin : std::uint8_t {
 /// Whether it was cancelled is told by `cause`, never by the number: a handler may answer 125 or 112 as its
 /// own code.
 struct outcome {
-  error_code code{};  ///< Success when it holds none.
-  outcome_origin origin = outcome_origin::local;
-  cancel_cause cause = cancel_cause::none;  ///< Why it was cancelled, if it was.
-  bool retryable = false;                   ///< Whether another server may be asked instead.
-  bool partial = false;                     ///< A success to which some sub call did not contribute.
+  error_code code{};                              ///< Success when it holds none.
+  outcome_origin origin = outcome_origin::local;  ///< Who said so.
+  cancel_cause cause = cancel_cause::none;        ///< Why it was cancelled, if it was.
+  bool retryable = false;                         ///< Whether another server may be asked instead.
+  bool partial = false;                           ///< A success to which some sub call did not contribute.
 
+  /// Whether it is a success.
   bool succeeded() const noexcept { return !code; }
 
+  /// A success. `partial`: some sub call did not contribute.
   static outcome success(bool partial = false) noexcept {
     outcome result;
     result.partial = partial;

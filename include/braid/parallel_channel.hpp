@@ -48,7 +48,9 @@ class sub_call {
   /// This sub channel is not needed: sub(i) will be null, and it is not counted.
   static sub_call skip() noexcept { return sub_call(kind::skip); }
 
+  /// Whether it is bad().
   bool is_bad() const noexcept { return kind_ == kind::bad; }
+  /// Whether it is skip().
   bool is_skip() const noexcept { return kind_ == kind::skip; }
 
   /// Changes the sub call's controller before anything is sent: metadata (shared with the parent's until it
@@ -57,6 +59,7 @@ class sub_call {
     prepare_ = std::move(change);
     return *this;
   }
+  /// The same for a temporary.
   sub_call&& prepare(std::function<void(controller&)> change) && {
     return std::move(prepare(std::move(change)));
   }
@@ -65,12 +68,14 @@ class sub_call {
     request_.deadline = deadline;
     return *this;
   }
+  /// The same for a temporary.
   sub_call&& set_deadline(std::chrono::steady_clock::time_point deadline) && noexcept {
     return std::move(set_deadline(deadline));
   }
 
   /// For the library's own layers.
   sub_call_request& request() noexcept { return request_; }
+  /// For the library's own layers.
   const std::function<void(controller&)>& preparation() const noexcept { return prepare_; }
 
  private:
@@ -132,6 +137,7 @@ struct parallel_channel_options {
 /// Thread safety: calls may be started from any thread; channels must not be added while calls run.
 class parallel_channel : public channel_base {
  public:
+  /// A channel without sub channels; see add_channel().
   explicit parallel_channel(const runtime& rt, parallel_channel_options options = {});
   ~parallel_channel() override;
 
@@ -140,6 +146,7 @@ class parallel_channel : public channel_base {
   /// must outlive this one and its calls. Throws std::invalid_argument for null and for this channel itself.
   void add_channel(std::shared_ptr<channel_base> channel, std::shared_ptr<call_mapper> mapper = nullptr,
                    std::shared_ptr<response_merger> merger = nullptr);
+  /// The same for a channel that is borrowed.
   void add_channel(channel_base* channel, std::shared_ptr<call_mapper> mapper = nullptr,
                    std::shared_ptr<response_merger> merger = nullptr);
 

@@ -26,11 +26,14 @@ enum class checksum : std::uint8_t { none = 0, crc32c = 1 };
 ///
 /// Read from a peer, JSON may use either kind of names, and fields that the message lacks are ignored.
 struct payload_format {
+  /// What makes the payload smaller; the attachment stays as it is.
   braid::compression compression = braid::compression::none;
+  /// What its bytes are.
   content_type content = content_type::protobuf;
   braid::checksum checksum = braid::checksum::none;  ///< Over the payload as it is sent.
   bool checksum_attachment = false;                  ///< Over the attachment too.
 
+  /// Equal in all fields.
   bool operator==(const payload_format&) const = default;
   /// Whether it is protobuf's own bytes and nothing else.
   bool is_plain() const noexcept { return *this == payload_format{}; }

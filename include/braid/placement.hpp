@@ -25,6 +25,7 @@ class placement {
  public:
   /// The loop that read the request.
   placement() = default;
+  /// The same by its name.
   static placement reading_loop() { return {}; }
 
   /// Spread over all loops of the server's runtime, one call after the other. For handlers that compute more
@@ -59,7 +60,9 @@ class placement {
   }
   explicit(false) placement(Context& context) : placement(on(context.get_executor())) {}
 
+  /// The kinds of place.
   enum class kind : std::uint8_t { reading_loop, spread, loop, executor };
+  /// Which of them it is.
   kind where() const noexcept { return kind_; }
   /// Of loop().
   std::size_t index() const noexcept { return index_; }

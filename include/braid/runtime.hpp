@@ -102,9 +102,12 @@ struct runtime_options {
 /// stack is left.
 class runtime {
  public:
+  /// The executor of a loop.
   using executor_type = boost::asio::io_context::executor_type;
 
+  /// One with all defaults.
   runtime() : runtime(runtime_options{}) {}
+  /// Starts the loops' threads. Throws a system_error where an option or the system does not allow it.
   explicit runtime(runtime_options options);
   /// Runs on a context of the program's own, which it runs itself. Throws a system_error (22) where the
   /// options do not suit: more than one loop, the environment of a simulation.

@@ -70,12 +70,14 @@ class server_call : public controller_base, public call_parent {
 
   // google::protobuf::RpcController
 
+  /// Whether cancelled() names a cause.
   bool IsCanceled() const override { return cancelled() != cancel_cause::none; }
   /// Runs `callback` once, on the loop that read the request: when the call is cancelled, at once when it
   /// was, or when it has ended.
   void NotifyOnCancel(google::protobuf::Closure* callback) override = 0;
   /// For clients; the server's side ignores them.
   void StartCancel() override {}
+  /// For clients; the server's side ignores it.
   void Reset() override {}
 
  protected:
@@ -162,6 +164,7 @@ struct stop_options {
 /// Thread safety: services are added and the server started from one thread; stop() and the rest from any.
 class server {
  public:
+  /// A server on the loops of `rt`, without services; it listens from start() on.
   explicit server(const runtime& rt, server_options options = {});
   server(const server&) = delete;
   server& operator=(const server&) = delete;
@@ -217,6 +220,7 @@ class server {
   /// Replaces the options of one method that was added, such as one of a generated service. Throws 22 when it
   /// was not, or the server was started, or they do not fit.
   void set_options(const google::protobuf::MethodDescriptor& method, const method_options& options);
+  /// The same for a generated method.
   template <typename Service, typename Request, typename Response>
   void set_options(generated_method<Service, Request, Response> method, const method_options& options) {
     set_options(describe_method(method), options);
@@ -248,6 +252,7 @@ class server {
   /// stops. Its permissions are those that the process's umask leaves. May be called for several addresses.
   /// Throws a system_error that names what is wrong.
   void start(std::string_view address);
+  /// The same; what is wrong goes to `ec`.
   void start(std::string_view address, error_code& ec);
 
   /// The port of the first address; 0 before start(), and for a unix socket.

@@ -206,6 +206,7 @@ auto spawn(const runtime& where, Function&& function, Token&& token,
   return detail::spawn_on(detail::runtime_origin{&where}, std::forward<Function>(function),
                           std::forward<Token>(token), location);
 }
+/// The same without a token: nobody waits.
 template <typename Function>
 void spawn(const runtime& where, Function&& function,
            const std::source_location& location = std::source_location::current()) {
@@ -223,6 +224,7 @@ requires(!std::is_convertible_v<Token, std::source_location>) auto spawn(
   return detail::spawn_on(detail::parent_origin{parent}, std::forward<Function>(function),
                           std::forward<Token>(token), location);
 }
+/// The same without a token: nobody waits.
 template <typename Function>
 void spawn(yield_context parent, Function&& function,
            const std::source_location& location = std::source_location::current()) {

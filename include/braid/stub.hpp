@@ -45,12 +45,15 @@ namespace braid {
 template <typename Service, typename Executor = channel_base::executor_type>
 class stub {
  public:
+  /// The generated service.
   using service_type = Service;
+  /// The executor type that default tokens come from.
   using executor_type = Executor;
 
   /// The same stub with another executor type, for default tokens.
   template <typename Other>
   struct rebind_executor {
+    /// That stub.
     using other = stub<Service, Other>;
   };
 
@@ -58,13 +61,16 @@ class stub {
   explicit stub(std::shared_ptr<channel_base> channel) : channel_(std::move(channel)) {
     if (!channel_) throw std::invalid_argument("braid: a stub needs a channel");
   }
+  /// On a channel that is borrowed.
   explicit stub(channel_base& channel) noexcept : channel_(std::shared_ptr<channel_base>(), &channel) {}
+  /// From one with another executor type.
   template <typename Other>
   explicit stub(stub<Service, Other> other) noexcept : channel_(std::move(other.channel_)) {}
 
   /// The executor of the loop that a call started here and now would run on.
   executor_type get_executor() const noexcept { return executor_type(channel_->get_executor()); }
 
+  /// The channel that carries its calls.
   channel_base& channel() const noexcept { return *channel_; }
 
   /// Starts a call whose response goes to the handler: `void(error_code, Response)`.
@@ -77,6 +83,7 @@ class stub {
                                               std::forward<Argument>(request), nullptr,
                                               std::forward<CompletionToken>(token));
   }
+  /// The same with a controller.
   template <typename Request, typename Response, detail::request_argument<Request> Argument,
             detail::token_argument CompletionToken = boost::asio::default_completion_token_t<Executor>>
   auto async_call(
@@ -97,6 +104,7 @@ class stub {
     return channel_->template start<void>(describe_method(method), nullptr, std::forward<Argument>(request),
                                           &response, std::forward<CompletionToken>(token));
   }
+  /// The same with a controller.
   template <typename Request, typename Response, detail::request_argument<Request> Argument,
             typename CompletionToken = boost::asio::default_completion_token_t<Executor>>
   auto async_call(
@@ -113,6 +121,7 @@ class stub {
                 const std::type_identity_t<Request>& request) const {
     return detail::call_returning<Response>(*channel_, describe_method(method), request);
   }
+  /// The same with a controller.
   template <typename Request, typename Response>
   Response call(generated_method<Service, Request, Response> method, controller& control,
                 const std::type_identity_t<Request>& request) const {
@@ -125,6 +134,7 @@ class stub {
                 const std::type_identity_t<Request>& request, error_code& ec) const {
     return detail::call_returning<Response>(*channel_, describe_method(method), request, ec);
   }
+  /// The same with a controller; the error goes to `ec`.
   template <typename Request, typename Response>
   Response call(generated_method<Service, Request, Response> method, controller& control,
                 const std::type_identity_t<Request>& request, error_code& ec) const {
@@ -137,16 +147,19 @@ class stub {
             std::type_identity_t<Response>& response) const {
     channel_->call(describe_method(method), request, response);
   }
+  /// The same with a controller.
   template <typename Request, typename Response>
   void call(generated_method<Service, Request, Response> method, controller& control,
             const std::type_identity_t<Request>& request, std::type_identity_t<Response>& response) const {
     channel_->call(describe_method(method), control, request, response);
   }
+  /// The same; the error goes to `ec`.
   template <typename Request, typename Response>
   void call(generated_method<Service, Request, Response> method, const std::type_identity_t<Request>& request,
             std::type_identity_t<Response>& response, error_code& ec) const {
     channel_->call(describe_method(method), request, response, ec);
   }
+  /// The same with a controller; the error goes to `ec`.
   template <typename Request, typename Response>
   void call(generated_method<Service, Request, Response> method, controller& control,
             const std::type_identity_t<Request>& request, std::type_identity_t<Response>& response,

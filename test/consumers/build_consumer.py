@@ -156,7 +156,7 @@ def installed_files(shop):
     require(run("pkg-config", "--modversion", "braid", env=env).strip() == shop.version, "wrong version")
     shared, static = (run("pkg-config", *kind, "--libs", "braid", env=env).split() for kind in ((), ("--static",)))
     require("-lprotobuf" in shared and "-lfmt" not in shared, f"flags for the shared library: {shared}")
-    require({"-lprotobuf", "-lfmt", "-lboost_context"} <= set(static), f"flags for the static library: {static}")
+    require({"-lprotobuf", "-lfmt", "-lz", "-lsnappy", "-lboost_context"} <= set(static), f"flags for the static library: {static}")
 
     name = f"libbraid.so.{shop.soversion()}"
     library = shop.libdir / "libbraid.so"

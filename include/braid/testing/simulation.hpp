@@ -23,6 +23,7 @@ namespace braid::testing {
 
 /// Where one direction of a connection ends.
 struct cut_point {
+  /// What a cut does.
   enum class kind {
     reset,    ///< both ends see a reset, after the bytes before the cut
     silence,  ///< later bytes vanish, and nobody is told
@@ -30,6 +31,7 @@ struct cut_point {
 
   /// How many bytes pass, counted from the start of the connection. Default: all.
   std::uint64_t after = std::numeric_limits<std::uint64_t>::max();
+  /// What happens after them.
   kind how = kind::reset;
 };
 
@@ -52,7 +54,9 @@ struct link_faults {
   /// Bytes that may be on the way in each direction before a writer must wait; at least 1.
   std::size_t window = 256 * 1024;
 
+  /// Where the bytes of the client end.
   cut_point to_server{};
+  /// Where the bytes of the server end.
   cut_point to_client{};
 };
 
@@ -71,6 +75,7 @@ class network_faults {
   /// faults set for it; what it returns holds for this connection until the next set(). Null: none.
   using chooser =
       std::function<link_faults(const endpoint& server, std::size_t nth, const link_faults& faults)>;
+  /// Sets the chooser.
   virtual void choose_with(chooser function) = 0;
   /// Resets every connection to `server` now; bytes on the way are lost.
   virtual void break_connections(const endpoint& server) = 0;
@@ -83,16 +88,21 @@ class network_faults {
 /// One line of a simulation's trace.
 struct trace_entry {
   std::chrono::nanoseconds at;  ///< Virtual time since the start of the simulation.
+  /// Where it happened: a name of the test's.
   std::string node;
+  /// What happened: a number of the test's.
   std::int64_t code;
 
+  /// Equal in all three.
   friend bool operator==(const trace_entry&, const trace_entry&) = default;
 };
 
 /// What happened in a simulation, as far as the test recorded it.
 class trace {
  public:
+  /// Adds an entry at the end.
   void add(trace_entry entry) { entries_.push_back(std::move(entry)); }
+  /// All entries, in the order in which they were added.
   const std::vector<trace_entry>& entries() const noexcept { return entries_; }
   /// A hash (FNV-1a) over all entries in order; the same on every machine.
   std::uint64_t hash() const noexcept;
@@ -120,6 +130,7 @@ class simulation {
  public:
   /// The clock of braid's timers, standing still while code runs.
   using time_point = std::chrono::steady_clock::time_point;
+  /// Virtual time.
   using duration = std::chrono::nanoseconds;
 
   /// \param seed   decides every random choice: orders, jitter, and the seeds that node_options() gives.
@@ -134,10 +145,12 @@ class simulation {
   /// The environment alone. A runtime that uses it should also set its seed.
   const std::shared_ptr<core::environment>& environment() const noexcept;
 
+  /// The faults of its network. Valid as long as the simulation.
   network_faults& network() noexcept;
   /// Says what a host name resolves to; with no addresses it is not found.
   void set_host(const std::string& name, std::vector<boost::asio::ip::address> addresses);
 
+  /// The virtual instant.
   time_point now() const noexcept;
   /// Virtual time since the start.
   duration elapsed() const noexcept;
@@ -152,6 +165,7 @@ class simulation {
 
   /// Adds an entry at the current instant to the trace.
   void record(std::string_view node, std::int64_t code);
+  /// What was recorded so far.
   const testing::trace& trace() const noexcept;
 
  private:
