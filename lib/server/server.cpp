@@ -11,8 +11,10 @@
 namespace braid {
 namespace {
 
-// How long after its end a stop on a lent loop is waited for before it is taken that nobody runs the loop.
-constexpr auto patience = std::chrono::milliseconds(20);
+// How long after its end a stop is waited for before it is taken that something holds up a loop, or that
+// nobody runs the one that was lent.
+constexpr auto patience = std::chrono::milliseconds(250);
+constexpr auto patience_with_lent = std::chrono::milliseconds(20);
 
 [[noreturn]] void throw_error(int value, const std::string& what) {
   throw boost::system::system_error({value, boost::system::system_category()}, what);
@@ -127,21 +129,30 @@ std::vector<endpoint> server::endpoints() const { return core_->endpoints(); }
 std::vector<std::string> server::stop(stop_options options) {
   if (core_->runtime().runs_here())
     throw_error(EDEADLK, "server::stop() on a loop of the server would wait for itself");
-  core::blocking_event stopped;
-  std::vector<std::string> left;
-  core_->stop(
+  struct awaited {
+    core::blocking_event ended;
+    std::vector<std::string> left;
+  };
+  const auto stopping = std::make_shared<awaited>();  // a loop that is held up may come to it later
+  const auto report = core_->stop(
       options,
-      [&](std::vector<std::string> names) {
-        left = std::move(names);
-        stopped.set();
+      [stopping](std::vector<std::string> names) {
+        stopping->left = std::move(names);
+        stopping->ended.set();
       },
       server_side::server_core::stop_start::at_once);
-  if (core_->runtime().is_lent()) {
-    const auto end = core::saturating_add(core::clock::now(), options.grace + options.kill + patience);
-    if (!stopped.wait_until(core_->runtime(), end)) core_->give_up_stop();
+  const bool lent = core_->runtime().is_lent();
+  const auto grace_end = core::saturating_add(core::clock::now(), options.grace);
+  const auto end = core::saturating_add(core::saturating_add(grace_end, options.kill),
+                                        lent ? patience_with_lent : patience);
+  if (!stopping->ended.wait_until(core_->runtime(), end)) {
+    if (lent) core_->give_up_stop();
+    if (report) {
+      if (auto left = report->give_up()) return std::move(*left);
+    }
   }
-  stopped.wait(core_->runtime());
-  return left;
+  stopping->ended.wait(core_->runtime());
+  return std::move(stopping->left);
 }
 
 void server::start_stop(stop_options options,

@@ -104,60 +104,46 @@ void server_core::on_accept_failed(const error_code& why) {
 
 namespace {
 
-/// Gathers what the parts say at their end.
-struct gathering {
-  std::mutex mutex;
-  std::size_t left;
-  std::vector<std::string> names;
-  server_core::stop_handler stopped;
-
-  void add(const std::vector<std::string>& more) {
-    std::unique_lock lock(mutex);
-    names.insert(names.end(), more.begin(), more.end());
-    if (--left != 0) return;
-    lock.unlock();
-    stopped(std::move(names));
-  }
-};
-
 /// A stop on its way to a part's loop. One that never gets there is over.
 class stop_on_its_way {
  public:
-  stop_on_its_way(std::shared_ptr<loop_part> part, const stop_options& how, std::shared_ptr<gathering> all)
-      : part_(std::move(part)), how_(how), all_(std::move(all)) {}
+  stop_on_its_way(std::shared_ptr<loop_part> part, const stop_options& how,
+                  std::shared_ptr<stop_report> report)
+      : part_(std::move(part)), how_(how), report_(std::move(report)) {}
   stop_on_its_way(stop_on_its_way&&) noexcept = default;
   stop_on_its_way& operator=(stop_on_its_way&&) = delete;
   ~stop_on_its_way() {
-    if (all_) all_->add({});
+    if (report_) report_->add(part_->home().index(), {});
   }
   void operator()() {
-    part_->stop(how_, [all = std::move(all_)](const std::vector<std::string>& names) { all->add(names); });
+    part_->stop(how_, [report = std::move(report_), index = part_->home().index()](
+                          const std::vector<std::string>& names) { report->add(index, names); });
   }
 
  private:
   std::shared_ptr<loop_part> part_;
   stop_options how_;
-  std::shared_ptr<gathering> all_;
+  std::shared_ptr<stop_report> report_;
 };
 
 }  // namespace
 
-void server_core::stop(const stop_options& how, stop_handler stopped, stop_start start) {
+std::shared_ptr<stop_report> server_core::stop(const stop_options& how, stop_report::handler stopped,
+                                               stop_start start) {
   if (parts_.empty()) {
     stopped({});
-    return;
+    return nullptr;
   }
-  auto all = std::make_shared<gathering>();
-  all->left = parts_.size();
-  all->stopped = std::move(stopped);
+  auto report = std::make_shared<stop_report>(parts_.size(), std::move(stopped));
   for (auto& part : parts_) {
-    stop_on_its_way stopping(part, how, all);
+    stop_on_its_way stopping(part, how, report);
     if (start == stop_start::at_once && part->home().is_lent()) {
       part->home().visit(stopping);
     } else {
       part->home().post(std::move(stopping));
     }
   }
+  return report;
 }
 
 void server_core::give_up_stop() {

@@ -6,6 +6,7 @@
 #include "net/transport.hpp"
 #include "server/loop_part.hpp"
 #include "server/server_settings.hpp"
+#include "server/stop_report.hpp"
 
 #include <atomic>
 #include <functional>
@@ -30,13 +31,13 @@ class server_core final : public std::enable_shared_from_this<server_core>, priv
   void start(std::string_view address, error_code& ec, std::string& why);
   std::vector<endpoint> endpoints() const;
 
-  using stop_handler = std::function<void(std::vector<std::string>)>;
   enum class stop_start : bool {
     later,    ///< `stopped` is not called in here, where there is something to stop.
     at_once,  ///< On a lent loop, which perhaps nobody runs, this thread begins.
   };
   /// Stops on all loops; `stopped` is called on one of them, or on this thread when there is nothing to stop.
-  void stop(const stop_options& how, stop_handler stopped, stop_start start);
+  /// Returns what the parts say meanwhile; null in that case.
+  std::shared_ptr<stop_report> stop(const stop_options& how, stop_report::handler stopped, stop_start start);
   /// On a lent loop that is not run: ends the stop that goes on.
   void give_up_stop();
 

@@ -161,3 +161,27 @@ TEST_CASE("server: a stop while clients keep calling answers each call or closes
     CHECK(odd == 0);
   }
 }
+
+TEST_CASE("server stop: returns although a handler holds up its loop, and names the loop") {
+  braid::runtime rt({.loops = 1});
+  auto server = std::make_unique<braid::server>(rt);
+  std::promise<void> release;
+  std::atomic<bool> running{false}, ended{false};
+  server->handle(&EchoService::Echo, [&](server_call&, const EchoRequest&, EchoResponse&, yield_context) {
+    running = true;
+    release.get_future().wait();  // as nobody should
+    ended = true;
+  });
+  server->start("127.0.0.1:0");
+  auto client = raw_peer::connect(server->port());
+  client.send(echo(1, "x"));
+  while (!running) std::this_thread::sleep_for(1ms);
+
+  const auto left = server->stop({.grace = 10ms, .kill = 10ms});
+  CHECK_FALSE(ended);
+  REQUIRE(left.size() == 1);
+  CHECK(left.front().find("loop 0") != std::string::npos);
+  server.reset();  // nor does this wait for it
+  CHECK_FALSE(ended);
+  release.set_value();
+}

@@ -904,27 +904,30 @@ TEST_CASE("call: an answer that cannot be read fails its call alone with 2002", 
   client.start(bad);
   client.start(good);
   const auto id = server.requests().at(0).id;
-  const int which = GENERATE(0, 1, 2, 3, 4, 5, 6);
-  const std::array<std::string, 7> answers{
+  const int which = GENERATE(0, 1, 2, 3, 4, 5, 6, 7);
+  const std::array<std::string, 8> answers{
       answer(id, "\xff\xff\xff"),
       answer(id, ""),
       answer(id, std::string(5000, 'x')),
       answer(id, echoed(), [](braid::wire::rpc_meta& meta) { meta.attachment_size = 1000; }),
       answer(id, echoed(), [](braid::wire::rpc_meta& meta) { meta.attachment_size = -1; }),
       answer(id, echoed(), [](braid::wire::rpc_meta& meta) { meta.compress_type = 2; }),
-      answer(id, echoed(), [](braid::wire::rpc_meta& meta) { meta.content_type = 4; })};
-  const std::array<const char*, 7> texts{"no valid golden.EchoResponse",
+      answer(id, echoed(), [](braid::wire::rpc_meta& meta) { meta.content_type = 4; }),
+      answer(id, echoed() + "\xff")};
+  const std::array<const char*, 8> texts{"no valid golden.EchoResponse",
                                          "message",
                                          "max_body_size 4096",
                                          "attachment_size",
                                          "attachment_size",
                                          "no valid gzip",
-                                         "content_type 4"};
+                                         "content_type 4",
+                                         "no valid golden.EchoResponse"};
   server.send(answers[static_cast<std::size_t>(which)]);
   client.finish(bad);
   CHECK(bad.ec == errc::bad_response);
   CHECK(bad.control.result().origin == outcome_origin::local);
   CHECK(has(bad.control.ErrorText(), texts[static_cast<std::size_t>(which)]));
+  CHECK_FALSE(bad.response.has_message());  // nothing of what could be read of it
   CHECK_FALSE(good.done());
   server.send(answer(server.requests().at(1).id, echoed()));
   client.finish(good);
