@@ -88,6 +88,10 @@ struct world {
     pool.join();
   }
 
+  // A server whose calls have a deadline, counted from their arrival.
+  void limit_calls(std::chrono::milliseconds timeout) {
+    server.emplace(*process, braid::server_options{.default_timeout = timeout});
+  }
   void start() {
     server->start("127.0.0.1:0");
     up.init("127.0.0.1:" + std::to_string(server->port()), {.timeout = -1ns});
@@ -279,8 +283,9 @@ TEST_CASE("executor: a call downstream ends at the server call's deadline, in ea
   const style written = GENERATE(values(all_styles));
   world w;
   downstream_end end;
+  w.limit_calls(100ms);
   serve(w, written, end);
-  auto made = w.start_call(request("slow", 100'000), 100ms);
+  auto made = w.start_call(request("slow", 100'000));
   made->wait();
   get(end.ended.get_future());
   CHECK(end.code ==
@@ -307,6 +312,7 @@ TEST_CASE("executor: a handler that outstays its deadline does not keep its clie
   world w;
   gate gate;
   std::atomic<int> cause{0};
+  w.limit_calls(50ms);
   w.server->handle(&EchoService::Echo,
                    [&](server_call& call, const EchoRequest& q, EchoResponse& r) {
                      gate.wait();
@@ -315,11 +321,10 @@ TEST_CASE("executor: a handler that outstays its deadline does not keep its clie
                    },
                    {.run_on = w.pool});
   w.start();
-  auto made = w.start_call(request("x"), 50ms);
+  auto made = w.start_call(request("x"));
   made->wait();
   CHECK(made->control.error() == errc::timed_out);
   wait_until([&] { return gate.waiting() == 1; });
-  std::this_thread::sleep_for(60ms);  // the server's deadline comes later than the client's
   gate.open();
   wait_until([&] { return cause == static_cast<int>(cancel_cause::deadline); });
 }
