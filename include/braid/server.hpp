@@ -217,6 +217,12 @@ class server {
                 options);
   }
 
+  /// The same for a method that is named rather than generated.
+  template <typename Request, typename Response, typename Handler>
+  void handle(const method<Request, Response>& method, Handler handler, const method_options& options = {}) {
+    add_handler(method.descriptor(), detail::erase_handler<Request, Response>(std::move(handler)), options);
+  }
+
   /// Replaces the options of one method that was added, such as one of a generated service. Throws 22 when it
   /// was not, or the server was started, or they do not fit.
   void set_options(const google::protobuf::MethodDescriptor& method, const method_options& options);
@@ -224,16 +230,6 @@ class server {
   template <typename Service, typename Request, typename Response>
   void set_options(generated_method<Service, Request, Response> method, const method_options& options) {
     set_options(describe_method(method), options);
-  }
-
-  /// The same for a method that is named rather than generated.
-  template <typename Request, typename Response, typename Handler>
-  void handle(const method<Request, Response>& method, Handler handler) {
-    handle(method.descriptor(),
-           [handler = std::move(handler)](server_call& call, const google::protobuf::Message& request,
-                                          google::protobuf::Message& response, yield_context yield) {
-             handler(call, static_cast<const Request&>(request), static_cast<Response&>(response), yield);
-           });
   }
 
   /// How many calls of one method, which was added before, may run at once, counted until their handlers have

@@ -131,3 +131,37 @@ TEST_CASE("method: several of one service that was made are served together") {
   three.call(channel, {}, ec);
   CHECK(ec == braid::errc::no_method);
 }
+
+TEST_CASE("method: a named one takes handlers of every style") {
+  braid::testing::simulation sim(1);
+  braid::runtime serving(sim.node_options()), calling(sim.node_options());
+  braid::server server(serving);
+  const ask_method plain_style{"elsewhere.Styles", "Plain"}, stackful{"elsewhere.Styles", "Stackful"},
+      awaitable{"elsewhere.Styles", "Awaitable"}, callback{"elsewhere.Styles", "Callback"};
+  server.handle(plain_style, [](braid::server_call&, const plain::Question&, plain::Answer& answer) {
+    answer.set_text("plain");
+  });
+  server.handle(stackful, [](braid::server_call&, const plain::Question&, plain::Answer& answer,
+                             braid::yield_context yield) {
+    braid::sleep_for(1ms, yield);
+    answer.set_text("stackful");
+  });
+  server.handle(
+      awaitable,
+      [](braid::server_call&, const plain::Question&, plain::Answer& answer) -> boost::asio::awaitable<void> {
+        answer.set_text("awaitable");
+        co_return;
+      });
+  server.handle(callback, [](braid::server_call&, const plain::Question&, plain::Answer& answer,
+                             braid::call_done done) {
+    answer.set_text("callback");
+    done();
+  });
+  server.start("10.0.0.1:80");
+  braid::channel channel(calling);
+  channel.init("10.0.0.1:80");
+  CHECK(plain_style.call(channel, {}).text() == "plain");
+  CHECK(stackful.call(channel, {}).text() == "stackful");
+  CHECK(awaitable.call(channel, {}).text() == "awaitable");
+  CHECK(callback.call(channel, {}).text() == "callback");
+}
