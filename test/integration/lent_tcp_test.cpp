@@ -201,7 +201,7 @@ TEST_CASE(
     });
   };
   if (in_flight) {
-    std::thread caller([&] { check_timed_out(call_and_leave(channel, request("late", 50), 200ms)); });
+    std::thread caller([&] { check_timed_out(call_and_leave(channel, request("late", 300), 200ms)); });
     wait_until([&] { return server.calls() == 2; });
     hold();
     caller.join();

@@ -21,7 +21,7 @@ struct both_on_one {
   explicit both_on_one(asio::io_context& ioc)
       : server_side(ioc, all.options()), client_side(ioc, all.options()) {
     serve(server);
-    channel.init(server_address);
+    channel.init(server_address, {.timeout = 1h, .connect_timeout = 1h});
   }
   world all;
   braid::runtime server_side;

@@ -26,7 +26,7 @@ struct client_alone {
     ioc.emplace(hint);
     rt.emplace(*ioc, all.options());
     channel.emplace(*rt);
-    channel->init(server_address, {.connect_timeout = 1h});
+    channel->init(server_address, {.timeout = 1h, .connect_timeout = 1h});
   }
   void run_ready() {
     while (ioc->poll() != 0)
@@ -210,7 +210,7 @@ TEST_CASE("lent end: a server's handlers end with its context, before and after 
                  });
   server->start(server_address);
   braid::channel channel(*rt);
-  channel.init(server_address);
+  channel.init(server_address, {.timeout = 1h, .connect_timeout = 1h});
   told_call call;
   call.start(channel);
   while (ioc->poll() != 0)
