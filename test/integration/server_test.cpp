@@ -33,7 +33,7 @@ using golden::EchoRequest;
 using golden::EchoResponse;
 using golden::EchoService;
 
-constexpr braid::channel_options patient{.timeout = 60s, .connect_timeout = 60s};
+const braid::channel_options patient{.timeout = 60s, .connect_timeout = 60s};
 
 std::string call_echo(braid::channel& ch, const std::string& message) {
   EchoRequest request;
