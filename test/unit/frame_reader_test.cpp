@@ -202,8 +202,10 @@ TEST_CASE("frame_reader: an oversized body is announced with its meta, discarded
   inbound_frame frame;
   const std::string exact = request(1, std::string(limit - request(1, "").size() + 12, 'x'));
   REQUIRE(exact.size() == limit + 12);
-  feed(reader, exact);
-  CHECK(reader.next(frame) == status::frame);
+  for (std::string_view rest = exact; !rest.empty();) {
+    rest.remove_prefix(feed(reader, rest));
+    CHECK(reader.next(frame) == (rest.empty() ? status::frame : status::need_more));
+  }
   const std::string large =
       request(2, std::string(std::size_t{40} << 20, 'x'), "attached") + request(3, "after");
   std::string_view rest = large;
