@@ -5,6 +5,11 @@
 #include "bench_echo.pb.h"
 #include "bench_harness.hpp"
 
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
 #include <chrono>
 #include <memory>
 #include <string>
@@ -59,10 +64,30 @@ void handle_stackful(braid::server& server) {
   });
 }
 
+// The same without a stack for each call.
+void handle_awaitable(braid::server& server) {
+  using boost::asio::awaitable;
+  server.handle(&bench::EchoService::Echo,
+                [](braid::server_call& call, const bench::EchoRequest& request,
+                   bench::EchoResponse& response) -> awaitable<void> {
+                  answer(&call, request, response);
+                  co_return;
+                });
+  server.handle(&bench::EchoService::Hold,
+                [](braid::server_call& call, const bench::EchoRequest& request,
+                   bench::EchoResponse& response) -> awaitable<void> {
+                  boost::asio::steady_timer timer(co_await boost::asio::this_coro::executor,
+                                                  std::chrono::milliseconds(request.hold_ms()));
+                  co_await timer.async_wait(boost::asio::use_awaitable);
+                  answer(&call, request, response);
+                });
+}
+
 void add_handlers(braid::server& server, braid::runtime& rt, const std::string& api) {
   if (api.empty() || api == "generated") return server.add_service(std::make_unique<echo_service>(rt));
   if (api == "stackful") return handle_stackful(server);
-  bench::detail::refuse("--api=" + api + " (generated, stackful)");
+  if (api == "awaitable") return handle_awaitable(server);
+  bench::detail::refuse("--api=" + api + " (generated, stackful, awaitable)");
 }
 
 }  // namespace
