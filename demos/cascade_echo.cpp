@@ -8,6 +8,7 @@
 
 #include "echo.pb.h"
 
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
@@ -86,21 +87,26 @@ void serve_middle(hop& middle) {
       &echo::EchoService::Echo, [&middle](braid::server_call& call, const echo::EchoRequest& request,
                                           echo::EchoResponse& response, braid::yield_context yield) {
         say("middle", fmt::format("passes \"{}\" on, {}", request.message(), time_left(call)));
-        middle.next.async_call(echo_method(), request, response, yield);
+        braid::error_code ec;
+        middle.next.async_call(echo_method(), request, response, yield[ec]);
+        if (ec) call.set_failed(ec, "the last server failed");  // what it throws would be 2001 to the client
       });
   middle.server.start("127.0.0.1:0");
 }
 
 // In front, an awaitable one.
-asio::awaitable<void> pass_on(hop& front, const echo::EchoRequest& request, echo::EchoResponse& response) {
-  co_await front.next.async_call(echo_method(), request, response, asio::use_awaitable);
+asio::awaitable<void> pass_on(hop& front, braid::server_call& call, const echo::EchoRequest& request,
+                              echo::EchoResponse& response) {
+  const auto [ec] =
+      co_await front.next.async_call(echo_method(), request, response, asio::as_tuple(asio::use_awaitable));
+  if (ec) call.set_failed(ec, "the server in the middle failed");
 }
 void serve_front(hop& front) {
   front.server.handle(
       &echo::EchoService::Echo,
       [&front](braid::server_call& call, const echo::EchoRequest& request, echo::EchoResponse& response) {
         say("front", fmt::format("passes \"{}\" on, {}", request.message(), time_left(call)));
-        return pass_on(front, request, response);
+        return pass_on(front, call, request, response);
       });
   front.server.start("127.0.0.1:0");
 }
