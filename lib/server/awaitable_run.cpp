@@ -39,7 +39,15 @@ awaitable_run::awaitable_run(running_call& call, core::loop* where) : handler_ru
 
 boost::asio::any_io_executor awaitable_run::executor() {
   if (where()) return core::scoped_executor(where()->executor(), self());
+  const std::lock_guard lock(mutex_);
+  if (!strand_) return {};
   return core::scoped_executor(*strand_, self());
+}
+
+void awaitable_run::let_go() noexcept {
+  std::optional<strand> dropped;
+  const std::lock_guard lock(mutex_);
+  dropped.swap(strand_);
 }
 
 void awaitable_run::begin() noexcept {
@@ -59,7 +67,10 @@ void awaitable_run::begin() noexcept {
 
 // Posted, since an awaitable goes on inside the emit; and after begin(), which is on its way already.
 void awaitable_run::on_cancel(cancel_cause) noexcept {
-  boost::asio::post(executor(), [keep = std::static_pointer_cast<awaitable_run>(self())] { keep->emit(); });
+  const auto where_it_runs = executor();
+  if (!where_it_runs) return;  // it has ended
+  boost::asio::post(where_it_runs,
+                    [keep = std::static_pointer_cast<awaitable_run>(self())] { keep->emit(); });
 }
 
 void awaitable_run::emit() noexcept {
@@ -75,6 +86,7 @@ void awaitable_run::ended(const std::exception_ptr& thrown) noexcept {
   unlink();
   // What is in the slot has the executor and so this very object; inside an emit it is still in use.
   if (!emitting_) signal_.slot().clear();
+  let_go();
   if (!thrown) {
     call().handler_returned(true);
     return;

@@ -63,6 +63,7 @@ void handler_run::start() noexcept {
 }
 
 void handler_run::not_begun() noexcept {
+  let_go();
   call_.handler_refused(errc::logoff, "the executor of the handler takes no more work");
 }
 

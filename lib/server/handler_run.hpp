@@ -45,6 +45,8 @@ class handler_run : public core::call_scope {
   virtual void begin() noexcept = 0;
   /// The executor that is no loop's.
   virtual boost::asio::any_io_executor foreign_executor() const = 0;
+  /// Drops what it has of an executor that is no loop's, and that may be gone before the call is.
+  virtual void let_go() noexcept {}
   /// Its executor has let go of it.
   void not_begun() noexcept;
 

@@ -186,13 +186,12 @@ TEST_CASE("far side over tcp: at fail_limit the other servers' handlers are canc
 TEST_CASE("far side over tcp: a client that is gone cancels its calls") {
   holding_server server;
   {
+    controller control;  // outlives the call, which the runtime ends
+    EchoResponse response;
     braid::runtime rt({.loops = 1});
     braid::channel channel(rt);
     channel.init(server.address(), {.timeout = -1s, .connect_timeout = 100s});
-    controller control;
-    EchoRequest wanted = request("slow");
-    EchoResponse response;
-    channel.async_call(echo(), control, wanted, response, [](error_code) {});
+    channel.async_call(echo(), control, request("slow"), response, [](error_code) {});
     wait_until([&] { return server.running == 1; });
   }
   const auto cause = server.wait_for(1).front();

@@ -205,8 +205,8 @@ void serve(world& w, style written, downstream_end& end) {
 }  // namespace
 
 TEST_CASE("executor: a handler that blocks a pool's thread does not hold up the loop that reads") {
+  gate gate;  // outlives the pool's threads
   world w;
-  gate gate;
   w.server->handle(&EchoService::Echo,
                    [&](server_call& call, const EchoRequest& q, EchoResponse& r) {
                      gate.wait();
@@ -309,8 +309,8 @@ TEST_CASE("executor: a call downstream is cancelled when the client is gone, in 
 }
 
 TEST_CASE("executor: a handler that outstays its deadline does not keep its client waiting") {
+  gate gate;  // outlives the pool's threads
   world w;
-  gate gate;
   std::atomic<int> cause{0};
   w.limit_calls(50ms);
   w.server->handle(&EchoService::Echo,
@@ -380,8 +380,8 @@ TEST_CASE("executor: calls that a stopped pool never runs are answered with 2003
 }
 
 TEST_CASE("executor: stop waits for a pool's handlers, and names those that do not end") {
+  gate gate;  // outlives the pool's threads
   world w;
-  gate gate;
   w.server->handle(&EchoService::Echo,
                    [&](server_call& call, const EchoRequest& q, EchoResponse& r) {
                      gate.wait();
@@ -410,8 +410,8 @@ TEST_CASE("executor: stop waits for a pool's handlers, and names those that do n
 
 TEST_CASE("executor: a pool's handlers may end after their server and its runtime are gone") {
   const style written = GENERATE(style::plain, style::callback, style::generated);
+  gate gate;  // outlives the pool's threads
   world w;
-  gate gate;
   std::atomic<bool> refused{false};
   std::atomic<bool> ended{false};
   const braid::method_options options{.run_on = w.pool};

@@ -359,7 +359,7 @@ TEST_CASE_METHOD(fixture, "tokens: any_completion_handler keeps executor and slo
   mine.restart();
   CHECK(ended == 2);
 
-  std::promise<std::thread::id> elsewhere;
+  std::promise<std::pair<error_code, std::thread::id>> elsewhere;
   auto gone = std::make_unique<braid::runtime>(braid::runtime_options{.loops = 1});
   braid::channel orphan(*gone);
   orphan.init(server.address());
@@ -367,11 +367,12 @@ TEST_CASE_METHOD(fixture, "tokens: any_completion_handler keeps executor and slo
   const braid::stub<service> orphaned(orphan);
   orphaned.async_call(&service::Echo, request(), handler(aborted));
   orphaned.async_call(&service::Echo, request(), any_handler([&](error_code ec, const EchoResponse&) {
-    CHECK(ec == aborted);
-    elsewhere.set_value(std::this_thread::get_id());
+    elsewhere.set_value({ec, std::this_thread::get_id()});
   }));
   CHECK(ended == 2);
-  CHECK(get(elsewhere.get_future()) != home);
+  const auto [its_error, its_thread] = get(elsewhere.get_future());
+  CHECK(its_error == aborted);
+  CHECK(its_thread != home);
   mine.run();
   CHECK(ended == 3);
 }
