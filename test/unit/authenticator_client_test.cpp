@@ -104,8 +104,8 @@ TEST_CASE("auth: a channel without an authenticator sends none, an empty credent
   s.auth->generate = [](const braid::endpoint&, yield_context) { return credential(""); };
   s.start();
   CHECK(credentials_in(s.server.received()) == std::vector<std::string>{""});
+  started_call call;  // outlives its client, which ends it
   client_node plain(s.sim, {.timeout = 1s});
-  started_call call;
   plain.start(call);
   CHECK(credentials_in(s.server.received(1)) == std::vector<std::string>{"-"});
 }

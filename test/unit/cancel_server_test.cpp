@@ -9,6 +9,7 @@
 
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,19 +37,29 @@ const std::string announcement{control_frame::announcement().bytes()};
 // A server whose handler holds each call for a minute, or until it is cancelled.
 struct holding : world {
   explicit holding(server_options options = {}) : world(options) {
-    start([this](server_call& call, const EchoRequest& q, EchoResponse& r, yield_context yield) {
-      ++running;
+    start([seen = seen_](server_call& call, const EchoRequest& q, EchoResponse& r, yield_context yield) {
+      ++seen->running;
       r.set_message(q.message());
       error_code ec;
       if (q.message() != "quick") braid::sleep_for(1min, yield[ec]);
-      causes[q.message()] = call.cancelled();
-      inherited[q.message()] = yield.cancelled();
-      --running;
+      seen->causes[q.message()] = call.cancelled();
+      seen->inherited[q.message()] = yield.cancelled();
+      --seen->running;
     });
   }
-  int running = 0;
-  std::map<std::string, cancel_cause> causes;     // as the call shows it
-  std::map<std::string, cancel_cause> inherited;  // as the coroutine does
+
+ private:
+  struct seen_by_handlers {  // which may end as late as the server does
+    int running = 0;
+    std::map<std::string, cancel_cause> causes;
+    std::map<std::string, cancel_cause> inherited;
+  };
+  std::shared_ptr<seen_by_handlers> seen_ = std::make_shared<seen_by_handlers>();
+
+ public:
+  int& running = seen_->running;
+  std::map<std::string, cancel_cause>& causes = seen_->causes;        // as the call shows it
+  std::map<std::string, cancel_cause>& inherited = seen_->inherited;  // as the coroutine does
 };
 
 }  // namespace

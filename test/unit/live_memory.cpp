@@ -39,6 +39,20 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
   const auto to = static_cast<std::size_t>(alignment);
   return test_memory::counted(std::aligned_alloc(to, (size + to - 1) / to * to));
 }
+// The forms that do not throw too: a sanitizer would bring its own, and then find that they do not match.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(size);
+  } catch (...) {
+    return nullptr;
+  }
+}
+void* operator new[](std::size_t size) { return operator new(size); }
+void* operator new[](std::size_t size, const std::nothrow_t& quiet) noexcept {
+  return operator new(size, quiet);
+}
+void operator delete[](void* memory) noexcept { test_memory::give_back(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { test_memory::give_back(memory); }
 void operator delete(void* memory) noexcept { test_memory::give_back(memory); }
 void operator delete(void* memory, std::size_t) noexcept { test_memory::give_back(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { test_memory::give_back(memory); }
