@@ -88,8 +88,7 @@ class async_root_call final : public root_call, private core::ready_node {
   void end_without_loop() noexcept;
 
  private:
-  async_root_call(core::loop& home, const call_request& wanted,
-                  detail::call_completion* completion,
+  async_root_call(core::loop& home, const call_request& wanted, detail::call_completion* completion,
                   std::shared_ptr<detail::cancel_handle> cancel);
   ~async_root_call() = default;
   void ended() noexcept override { home().make_ready(*this); }

@@ -6,11 +6,11 @@
 #include <braid/runtime.hpp>
 #include <braid/server.hpp>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
-
 #include "greeter.pb.h"
 #include "own_context.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 
 #include <dlfcn.h>
 
@@ -28,9 +28,10 @@ namespace {
 const void* frame_seen_by_library() {
   void* const library = dlopen("libbraid.so." BRAID_SOVERSION, RTLD_NOW | RTLD_NOLOAD);
   if (!library) return nullptr;
-  const void* const top = dlsym(library,
-                                "_ZN5boost4asio6detail15keyword_tss_ptrINS1_10call_stackINS1_14thread_contextE"
-                                "NS1_16thread_info_baseEE7contextEE6value_E");
+  const void* const top =
+      dlsym(library,
+            "_ZN5boost4asio6detail15keyword_tss_ptrINS1_10call_stackINS1_14thread_contextE"
+            "NS1_16thread_info_baseEE7contextEE6value_E");
   return top ? *static_cast<void* const*>(top) : nullptr;
 }
 

@@ -13,4 +13,6 @@ void own::run(boost::asio::io_context& context) {
   context.run();
 }
 
-bool own::runs_here(boost::asio::io_context& context) { return context.get_executor().running_in_this_thread(); }
+bool own::runs_here(boost::asio::io_context& context) {
+  return context.get_executor().running_in_this_thread();
+}
