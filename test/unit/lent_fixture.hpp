@@ -76,8 +76,8 @@ struct told_call {
     request.set_message(message);
     control.set_timeout(timeout);
     channel.async_call(echo(), control, request, response, [this](error_code result) {
-      ++times;
       ec = result;
+      ++times;  // last: another thread reads the rest when it has seen this
     });
   }
   std::atomic<int> times{0};
