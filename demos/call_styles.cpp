@@ -3,7 +3,7 @@
 
 #include <braid/braid.hpp>
 
-#include "echo.pb.h"
+#include "answering_server.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -33,30 +33,6 @@ using braid::yield_context;
 using service = echo::EchoService;
 
 namespace {
-
-echo::EchoRequest ask(const std::string& message) {
-  echo::EchoRequest request;
-  request.set_message(message);
-  return request;
-}
-
-/// Answers with what it was asked, late if that is "slow", and never if it is "wrong".
-class echo_server {
- public:
-  explicit echo_server(const braid::runtime& rt) : server_(rt) {
-    server_.handle(&service::Echo, [](braid::server_call& call, const echo::EchoRequest& request,
-                                      echo::EchoResponse& response, yield_context yield) {
-      if (request.message() == "slow") braid::sleep_for(1h, yield);
-      if (request.message() == "wrong") call.set_failed(42, "the answer is no");
-      response.set_message(request.message());
-    });
-    server_.start("127.0.0.1:0");
-  }
-  std::string address() const { return server_.endpoints().front().to_string(); }
-
- private:
-  braid::server server_;
-};
 
 void check(std::string_view style, std::string_view said, std::string_view wanted) {
   fmt::print("  {:<52} {}\n", style, said);
@@ -196,7 +172,7 @@ class styles {
 
 void run() {
   braid::runtime rt({.loops = 1});
-  const echo_server server(rt);
+  const answering_server server(rt);
   auto channel = std::make_shared<braid::channel>(rt);
   channel->init(server.address(), {.timeout = 60s});
   styles all(rt, channel);

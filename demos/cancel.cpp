@@ -3,7 +3,7 @@
 
 #include <braid/braid.hpp>
 
-#include "echo.pb.h"
+#include "answering_server.hpp"
 
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/bind_executor.hpp>
@@ -29,35 +29,6 @@ using service = echo::EchoService;
 
 namespace {
 
-echo::EchoRequest ask(const std::string& message) {
-  echo::EchoRequest request;
-  request.set_message(message);
-  return request;
-}
-
-/// Answers "slow" after an hour, "wrong" with an error of its own, and counts the calls that it has got.
-class echo_server {
- public:
-  explicit echo_server(const braid::runtime& rt) : server_(rt) {
-    server_.handle(&service::Echo, [this](braid::server_call& call, const echo::EchoRequest& request,
-                                          echo::EchoResponse&, yield_context yield) {
-      ++started_;
-      if (request.message() == "slow") braid::sleep_for(1h, yield);
-      if (request.message() == "wrong") call.set_failed(42, "the answer is no");
-    });
-    server_.start("127.0.0.1:0");
-  }
-  std::string address() const { return server_.endpoints().front().to_string(); }
-  void wait_for_call(int number) const {
-    while (started_ < number) std::this_thread::sleep_for(1ms);
-  }
-  int started() const { return started_; }
-
- private:
-  std::atomic<int> started_{0};
-  braid::server server_;
-};
-
 void print_row(std::string_view who, std::string_view what, const braid::controller& control) {
   fmt::print("  {:<24} {:>4}  {:<14} {}\n", who, control.error().value(), to_string(control.result().cause),
              what);
@@ -76,7 +47,7 @@ void expect_deadline(const braid::controller& control) {
 
 class endings {
  public:
-  endings(braid::runtime& rt, const echo_server& server, std::shared_ptr<braid::channel> channel)
+  endings(braid::runtime& rt, const answering_server& server, std::shared_ptr<braid::channel> channel)
       : rt_(rt), server_(server), channel_(std::move(channel)), echo_(channel_) {}
 
   void deadline() {
@@ -209,14 +180,14 @@ class endings {
   }
 
   braid::runtime& rt_;
-  const echo_server& server_;
+  const answering_server& server_;
   std::shared_ptr<braid::channel> channel_;
   braid::stub<service> echo_;
 };
 
 void run() {
   braid::runtime rt({.loops = 1});
-  const echo_server server(rt);
+  const answering_server server(rt);
   auto channel = std::make_shared<braid::channel>(rt);
   channel->init(server.address(), {.timeout = 60s});
   endings all(rt, server, channel);
@@ -237,8 +208,7 @@ void run() {
 int main(int argc, char** argv) {
   CLI::App app(
       "Ends calls by a deadline, from another thread, by a slot, with their coroutine and by their siblings, "
-      "and "
-      "prints code and cause of each. Exits with 1 when any of it is not what it should be.");
+      "and prints code and cause of each. Exits with 1 when any of it is not what it should be.");
   CLI11_PARSE(app, argc, argv);
   try {
     run();
