@@ -62,6 +62,9 @@ struct channel_options {
   /// How long sent bytes may stay unacknowledged before the connection is given up; zero: the system's
   /// default.
   std::chrono::milliseconds tcp_user_timeout{30'000};
+  /// How long each KiB of a response that has begun may take to arrive, and the rest of it, before the
+  /// connection is given up and its calls fail with 110. Zero or negative: no limit.
+  std::chrono::milliseconds progress_timeout{10'000};
 
   /// Makes the credentials of this channel's connections. Channels with different ones share no connection.
   /// Null: none are sent.
@@ -83,9 +86,9 @@ struct channel_options {
 /// Cancellation: with connection_type::single, a `total` cancellation of a call whose loop does not have the
 /// connection works until the request is posted there, at the end of the turn that started the call.
 ///
-/// Errors of a call: a refused connection 111, no connection within connect_timeout 110, an unknown host name
-/// 112, credentials that could not be made or were refused 1004, a connection closed by the server 1014, a
-/// reset 104; see error.hpp.
+/// Errors of a call: a refused connection 111, no connection within connect_timeout 110, as is one that
+/// progress_timeout ends, an unknown host name 112, credentials that could not be made or were refused 1004,
+/// a connection closed by the server 1014, a reset 104; see error.hpp.
 class channel : public channel_base {
  public:
   /// A channel whose calls run on the loops of `rt`; to be named a server by init().

@@ -60,7 +60,7 @@ enum class errc : int {
   bad_response = 2002,
   /// The server is shutting down: the call is safe to send to another one.
   logoff = 2003,
-  /// The server is at its limit of concurrent calls: add capacity or lower the load.
+  /// The server is at its limit of concurrent calls or of bytes in flight: add capacity or lower the load.
   limit = 2004,
   /// The connection or the channel was closed on purpose while the call was in it.
   closed = 2005,

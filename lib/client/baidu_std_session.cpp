@@ -167,9 +167,11 @@ session_failure baidu_std_session::on_read(std::size_t size) {
       case wire::frame_reader::status::need_more:
         return {};
       case wire::frame_reader::status::frame:
+        ++answers_read_;
         answered(frame_, now);
         break;
       case wire::frame_reader::status::oversized:
+        ++answers_read_;
         too_large(frame_);
         break;
       case wire::frame_reader::status::broken:

@@ -26,10 +26,11 @@ class baidu_std_session final : public client_session {
   void start(attempt& started) override;
   void forget(attempt& cancelled, cancel_cause cause) noexcept override;
   void fail(const error_code& why, std::string_view text) noexcept override;
-  bool idle() const noexcept override { return pending_.empty(); }
 
   std::span<char> read_space() override { return reader_.prepare(); }
   session_failure on_read(std::size_t size) override;
+  bool mid_answer() const noexcept override { return reader_.mid_frame(); }
+  std::uint64_t answers_read() const noexcept override { return answers_read_; }
 
   /// Reads an answer into its call and finishes the attempt. Also for answers that came on another loop.
   static void deliver(attempt& waiting, const wire::inbound_frame& frame, std::size_t max_body_size);
@@ -52,6 +53,7 @@ class baidu_std_session final : public client_session {
   pending_table pending_;
   wire::peer_features server_;
   kept_cancels kept_;
+  std::uint64_t answers_read_ = 0;
   bool announced_ = false;  // a request has gone, and with the first one our features and credential
   std::optional<std::string> credential_;  // until it was sent
   std::uint64_t credential_id_ = 0;        // of the request that carried it

@@ -7,6 +7,7 @@
 #include "net/outbound_queue.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -32,11 +33,13 @@ class client_session {
   virtual void forget(attempt& cancelled, cancel_cause cause) noexcept = 0;
   /// Finishes everything that waits for an answer.
   virtual void fail(const error_code& why, std::string_view text) noexcept = 0;
-  /// Whether nothing waits for an answer.
-  virtual bool idle() const noexcept = 0;
 
   virtual std::span<char> read_space() = 0;
   virtual session_failure on_read(std::size_t size) = 0;
+  /// Whether part of an answer has arrived and the rest is missing.
+  virtual bool mid_answer() const noexcept = 0;
+  /// How many answers, awaited or not, have arrived whole.
+  virtual std::uint64_t answers_read() const noexcept = 0;
 };
 
 }  // namespace braid::client

@@ -58,7 +58,10 @@ std::string what_failed(core::coroutine_end how, const std::string& thrown, std:
 }  // namespace
 
 connection::connection(core::loop& home, connection_table& table, const connection_settings& settings)
-    : route(home, settings), table_(table), queue_(settings.max_unsent_bytes) {}
+    : route(home, settings),
+      table_(table),
+      queue_(settings.max_unsent_bytes),
+      reading_(*this, home, settings.progress_timeout) {}
 
 connection::~connection() = default;
 
@@ -239,7 +242,25 @@ void connection::on_read(std::size_t size) {
     broken(failure.code, failure.text);
   } else {
     flush_later();  // what the session has to say by itself
+    watch_reading(size);
   }
+  remove_user();
+}
+
+// Each KiB of an incomplete answer has its time to come, and so has the rest of it: what never comes would
+// hold up all later answers.
+void connection::watch_reading(std::size_t arrived) noexcept {
+  const bool another = std::exchange(answers_seen_, session_->answers_read()) != session_->answers_read();
+  const bool awaited = session_->mid_answer();
+  if (another || !awaited) reading_.cancel();
+  if (awaited) reading_.watch(arrived);
+}
+
+void connection::stalled() noexcept {
+  add_user();
+  broken(errno_code(ETIMEDOUT),
+         fmt::format("{} sent part of an answer and then nothing for progress_timeout, {} ms",
+                     remote_.to_string(), settings_.progress_timeout.count()));
   remove_user();
 }
 
@@ -280,6 +301,8 @@ void connection::broken(const error_code& why, std::string_view text) noexcept {
   authentication_.abandon(cancel_cause::peer_gone);
   if (transport_) transport_->close();
   transport_.reset();
+  reading_.cancel();
+  answers_seen_ = 0;
   add_user();
   // What fails here may start calls that connect anew only later, from the ready queue: the lists are final.
   // One that ends may cancel others of the same session, which is therefore there until all have.
@@ -299,6 +322,7 @@ void connection::unused() noexcept {
   flush();  // the cancel of the last call may be in there
   unschedule();
   if (transport_) transport_->close();
+  reading_.cancel();
   table_.erase(*this);
 }
 

@@ -10,11 +10,13 @@
 #include "core/loop.hpp"
 #include "core/owned_coroutine.hpp"
 #include "net/outbound_queue.hpp"
+#include "net/progress_timer.hpp"
 #include "net/resolver.hpp"
 #include "net/transport.hpp"
 
 #include <boost/intrusive/list.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,6 +72,8 @@ class connection final : public route,
   void flush_later() noexcept;
   void broken(const error_code& why, std::string_view text) noexcept;
   void unused() noexcept override;
+  void watch_reading(std::size_t arrived) noexcept;
+  void stalled() noexcept;
 
   struct connect_timer : core::timer_node {
     explicit connect_timer(connection& of) noexcept : timer_node(&connect_timer::fire), owner(of) {}
@@ -92,6 +96,8 @@ class connection final : public route,
   net::outbound_queue queue_;
   std::unique_ptr<client_session> session_;
   std::unique_ptr<net::transport> transport_;
+  net::progress_timer<connection, &connection::stalled> reading_;  // armed while an answer is incomplete
+  std::uint64_t answers_seen_ = 0;
   bool blocked_ = false;  // the transport takes no more until on_writable()
 };
 

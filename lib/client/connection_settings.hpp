@@ -19,6 +19,7 @@ struct connection_settings {
   std::size_t max_unsent_bytes;
   std::chrono::seconds keepalive;
   std::chrono::milliseconds tcp_user_timeout;
+  std::chrono::milliseconds progress_timeout;
   std::shared_ptr<authenticator> auth;  // kept, so that another one cannot have its address
   std::chrono::nanoseconds auth_timeout;
 
@@ -31,6 +32,7 @@ struct connection_settings {
         max_unsent_bytes(options.max_unsent_bytes),
         keepalive(options.keepalive),
         tcp_user_timeout(options.tcp_user_timeout),
+        progress_timeout(options.progress_timeout),
         auth(options.auth),
         auth_timeout(options.auth_timeout) {}
 

@@ -43,10 +43,10 @@ void take_metadata(std::shared_ptr<metadata>& into, const wire::inbound_frame& f
   into->format = format;
 }
 
-core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point now,
+core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point arrived,
                              const server_options& options) {
-  if (meta.request.timeout_ms) return now + std::chrono::milliseconds(*meta.request.timeout_ms);
-  return options.default_timeout.count() > 0 ? core::saturating_add(now, options.default_timeout)
+  if (meta.request.timeout_ms) return arrived + std::chrono::milliseconds(*meta.request.timeout_ms);
+  return options.default_timeout.count() > 0 ? core::saturating_add(arrived, options.default_timeout)
                                              : core::time_point::max();
 }
 
@@ -60,18 +60,18 @@ baidu_std_session::baidu_std_session(connection& owner, net::outbound_queue& out
       meta_(owner.part().scratch().outbound),
       admission_(owner.part().options().auth ? admission::undecided : admission::open) {}
 
-bool baidu_std_session::take_requests(core::time_point now) {
+bool baidu_std_session::take_requests(core::time_point arrived) {
   while (owner_.takes_requests()) {
     const auto status = reader_.next(frame_);
     if (!client_.heard() && has_meta(status)) hear_first(frame_.meta);
-    if (admission_ != admission::open && has_meta(status) && !may_pass(status, now)) continue;
+    if (admission_ != admission::open && has_meta(status) && !may_pass(status, arrived)) continue;
     switch (status) {
       case wire::frame_reader::status::need_more:
         if (!drop_what_finds_no_room()) return true;
         break;
       case wire::frame_reader::status::frame:
       case wire::frame_reader::status::oversized:
-        take(frame_, status, now);
+        take(frame_, status, arrived);
         break;
       case wire::frame_reader::status::broken:
         return false;
@@ -92,10 +92,10 @@ bool baidu_std_session::drop_what_finds_no_room() {
 }
 
 void baidu_std_session::take(const wire::inbound_frame& frame, wire::frame_reader::status status,
-                             core::time_point now) {
+                             core::time_point arrived) {
   ++frames_taken_;
   if (status == wire::frame_reader::status::frame) {
-    request(frame, now);
+    request(frame, arrived);
   } else {
     too_large(frame);
   }
@@ -103,7 +103,7 @@ void baidu_std_session::take(const wire::inbound_frame& frame, wire::frame_reade
 
 /// While the client has not been let in: whether what it sent is taken all the same. Its first request is
 /// held back until its credential was checked.
-bool baidu_std_session::may_pass(wire::frame_reader::status status, core::time_point now) {
+bool baidu_std_session::may_pass(wire::frame_reader::status status, core::time_point arrived) {
   if (!frame_.meta.has_request || owner_.part().stopping()) return true;
   if (admission_ == admission::refused) {
     refuse_client(frame_, "the connection's credential was refused");
@@ -115,7 +115,7 @@ bool baidu_std_session::may_pass(wire::frame_reader::status status, core::time_p
     return false;
   }
   admission_ = admission::checking;
-  held_ = std::make_unique<held_request>(held_request{.status = status, .since = now});
+  held_ = std::make_unique<held_request>(held_request{.status = status, .since = arrived});
   std::swap(held_->frame, frame_);
   owner_.check_credential(*held_->frame.meta.authentication_data);
   return false;
@@ -126,14 +126,7 @@ void baidu_std_session::admit(std::shared_ptr<const auth_context> who) {
   admission_ = admission::open;
   who_ = std::move(who);
   const auto held = std::move(held_);
-  const wire::rpc_meta& meta = held->frame.meta;
-  const core::time_point deadline = deadline_of(meta, held->since, owner_.part().options());
-  if (deadline <= owner_.part().home().now() && deadline > held->since) {
-    owner_.answer_error(meta.correlation_id.value_or(0), errc::timed_out,
-                        "the deadline passed while the credential was checked");
-  } else {
-    take(held->frame, held->status, held->since);
-  }
+  take(held->frame, held->status, held->since);
 }
 
 void baidu_std_session::refuse_client(const wire::inbound_frame& request, std::string_view text) {
@@ -154,7 +147,7 @@ void baidu_std_session::give_up(const error_code& code, std::string_view text) {
   owner_.answer_error(held->frame.meta.correlation_id.value_or(0), code, text);
 }
 
-void baidu_std_session::request(const wire::inbound_frame& frame, core::time_point now) {
+void baidu_std_session::request(const wire::inbound_frame& frame, core::time_point arrived) {
   const wire::rpc_meta& meta = frame.meta;
   if (!meta.has_request) return control(meta);
   const std::int64_t id = meta.correlation_id.value_or(0);
@@ -171,6 +164,9 @@ void baidu_std_session::request(const wire::inbound_frame& frame, core::time_poi
   }
   if (meta.request.timeout_ms.value_or(1) <= 0)
     return owner_.answer_error(id, errc::timed_out, "the deadline had passed before the request arrived");
+  const core::time_point deadline = deadline_of(meta, arrived, part.options());
+  if (owner_.holds_back() && deadline <= part.home().now())
+    return owner_.answer_error(id, errc::timed_out, "the deadline passed while the request was held back");
   call_place place;
   if (const crowded full = place.take(part.concurrency(), method->limit.get(), owner_.load(),
                                       wire::header_size + frame.header.body_size);
@@ -186,8 +182,7 @@ void baidu_std_session::request(const wire::inbound_frame& frame, core::time_poi
     part.recycle(*method, std::move(messages), place.size());
     return;
   }
-  auto* const call = new running_call(part, owner_, *method, id, std::move(messages),
-                                      deadline_of(meta, now, part.options()));
+  auto* const call = new running_call(part, owner_, *method, id, std::move(messages), deadline);
   call->occupy(std::move(place));
   if (who_) call->set_auth(who_);
   take_metadata(call->incoming(), frame);

@@ -28,9 +28,9 @@ class baidu_std_session {
 
   std::span<char> read_space() { return reader_.prepare(); }
   void commit(std::size_t size) noexcept { reader_.commit(size); }
-  /// Takes the requests that have arrived, as long as the connection takes any. False: the client sent what
+  /// Takes the requests that arrived at that time, as long as the connection takes any. False: the client sent what
   /// no frame can be; the connection must be closed.
-  bool take_requests(core::time_point now);
+  bool take_requests(core::time_point arrived);
   std::string_view what_broke() const noexcept { return wire::to_string(reader_.error()); }
   /// Whether part of a frame has arrived and the rest is missing.
   bool mid_frame() const noexcept { return !ended_ && reader_.mid_frame(); }
@@ -59,10 +59,10 @@ class baidu_std_session {
 
  private:
   void hear_first(const wire::rpc_meta& meta);
-  bool may_pass(wire::frame_reader::status status, core::time_point now);
-  void take(const wire::inbound_frame& frame, wire::frame_reader::status status, core::time_point now);
+  bool may_pass(wire::frame_reader::status status, core::time_point arrived);
+  void take(const wire::inbound_frame& frame, wire::frame_reader::status status, core::time_point arrived);
   void refuse_client(const wire::inbound_frame& request, std::string_view text);
-  void request(const wire::inbound_frame& frame, core::time_point now);
+  void request(const wire::inbound_frame& frame, core::time_point arrived);
   void control(const wire::rpc_meta& meta) noexcept;
   void refuse(std::int64_t id, crowded full, const method_entry* method);
   bool drop_what_finds_no_room();

@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::size_t flush_threshold = std::size_t{256} * 1024;
 constexpr std::chrono::seconds parting_time{1};
-constexpr std::size_t progress_step = 1024;  // bytes that have to move within each progress_timeout
 
 }  // namespace
 
@@ -21,7 +20,9 @@ connection::connection(loop_part& part, std::shared_ptr<net::transport> accepted
       transport_(std::move(accepted)),
       load_(new connection_load(part.load(), part.options().max_concurrency_per_connection,
                                 part.options().max_bytes_in_flight_per_connection)),
-      session_(*this, queue_) {}
+      session_(*this, queue_),
+      reading_(*this, part.home(), part.options().progress_timeout),
+      sending_(*this, part.home(), part.options().progress_timeout) {}
 
 connection::~connection() = default;
 
@@ -42,12 +43,13 @@ void connection::on_read(std::size_t size) {
     return;
   }
   session_.commit(size);
+  last_read_ = part_.home().now();
+  if (!held_back_) arrived_ = last_read_;
   take_requests(size);
 }
 
 void connection::take_requests(std::size_t arrived) noexcept {
-  last_read_ = part_.home().now();
-  const bool good = session_.take_requests(last_read_);
+  const bool good = session_.take_requests(arrived_);
   if (closed_) return;
   load_->set_arriving(session_.bytes_buffered());
   if (!good) {
@@ -180,25 +182,16 @@ void connection::watch_reading(std::size_t arrived) noexcept {
   const bool another_frame = std::exchange(frames_seen_, session_.frames_taken()) != session_.frames_taken();
   const bool awaited = pauses_ == 0 && session_.mid_frame();
   if (another_frame || !awaited) reading_.cancel();
-  if (awaited) watch(reading_, arrived);
+  if (awaited) reading_.watch(arrived);
 }
 
 // So has each KiB of answers that cannot leave. More answers are no progress.
 void connection::watch_sending(std::size_t left) noexcept {
   if (blocked_) {
-    watch(sending_, left);
+    sending_.watch(left);
   } else {
     sending_.cancel();
   }
-}
-
-void connection::watch(progress_timer& timer, std::size_t moved) noexcept {
-  const auto limit = part_.options().progress_timeout;
-  if (limit.count() <= 0) return;
-  timer.moved += moved;
-  if (timer.armed() && timer.moved < progress_step) return;
-  timer.moved = 0;
-  part_.home().arm(timer, part_.home().after(limit));
 }
 
 void connection::watch_use() noexcept {
@@ -233,7 +226,7 @@ void connection::close_if_done() noexcept {
 // end of file, and what it still sends is dropped until it goes, for a while.
 void connection::part_from_client() noexcept {
   if (std::exchange(parting_, true)) return;
-  part_.home().arm(reading_, part_.home().after(parting_time));
+  reading_.arm(parting_time);
   flush();
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/loop.hpp"
 #include "net/outbound_queue.hpp"
+#include "net/progress_timer.hpp"
 #include "net/transport.hpp"
 #include "server/baidu_std_session.hpp"
 #include "server/call_index.hpp"
@@ -45,6 +46,8 @@ class connection final : private net::transport_events, private core::turn_end_h
   /// False once it is closed, and while too many answers wait to be sent or the client's credential is
   /// checked.
   bool takes_requests() const noexcept { return !closed_ && pauses_ == 0 && !parting_; }
+  /// Whether requests that were read had to wait, so that a deadline may have passed meanwhile.
+  bool holds_back() const noexcept { return held_back_; }
   bool has_unsent() const noexcept { return !queue_.empty(); }
 
   void call_began(running_call& began) noexcept {
@@ -90,19 +93,13 @@ class connection final : private net::transport_events, private core::turn_end_h
   void idle_timer_fired() noexcept;
   void close_if_done() noexcept;
 
-  /// Bounds a stretch in which bytes should move and do not, or hardly.
-  struct progress_timer : core::timer_node {
-    explicit progress_timer(connection& of) noexcept : timer_node(&progress_timer::fire), owner(of) {}
-    static void fire(timer_node& node) { static_cast<progress_timer&>(node).owner.close(true); }
-    connection& owner;
-    std::size_t moved = 0;  // since it was armed
-  };
+  void stalled() noexcept { close(true); }
+  using progress_timer = net::progress_timer<connection, &connection::stalled>;
   struct idle_timer : core::timer_node {
     explicit idle_timer(connection& of) noexcept : timer_node(&idle_timer::fire), owner(of) {}
     static void fire(timer_node& node) { static_cast<idle_timer&>(node).owner.idle_timer_fired(); }
     connection& owner;
   };
-  void watch(progress_timer& timer, std::size_t moved) noexcept;
 
   loop_part& part_;
   std::shared_ptr<net::transport> transport_;
@@ -110,10 +107,11 @@ class connection final : private net::transport_events, private core::turn_end_h
   net::outbound_queue queue_;
   baidu_std_session session_;
   verification verification_;
-  progress_timer reading_{*this};  // armed while a frame is incomplete
-  progress_timer sending_{*this};  // armed while answers cannot leave
-  idle_timer idle_{*this};         // always armed
+  progress_timer reading_;  // armed while a frame is incomplete
+  progress_timer sending_;  // armed while answers cannot leave
+  idle_timer idle_{*this};  // always armed
   core::time_point last_read_{};
+  core::time_point arrived_{};  // what is taken now, or was held back: from when its deadlines count
   std::uint64_t frames_seen_ = 0;
   std::size_t calls_ = 0;
   std::size_t place_ = 0;

@@ -287,19 +287,22 @@ TEST_CASE("server auth: a request's deadline counts from its arrival, also while
   w.check_for(100ms);
   w.start();
   auto client = w.connect();
-  client.send(with("token-ada", 1, "too late", 50) + echo_within(2, "in time", 150));
+  client.send(with("token-ada", 1, "too late", 50) + echo_within(2, "in time", 150) +
+              echo_within(3, "too late behind it", 50) + echo_within(4, "rest", 150));
   w.sim.run_for(101ms);
   const auto got = client.answers();
-  REQUIRE(got.size() == 2);
+  REQUIRE(got.size() == 4);
   CHECK(got[0].code == 1008);
   CHECK(got[1].message() == "in time");
-  CHECK(w.callers.size() == 1);
+  CHECK(got[2].code == 1008);
+  CHECK(got[3].message() == "rest");
+  CHECK(w.callers.size() == 2);
   auto expired = w.connect();
   expired.send(with("token-ada", 1, "x", 0));
   w.sim.run_for(101ms);
   REQUIRE(expired.answers().size() == 1);
   CHECK(expired.answers()[0].code == 1008);
-  CHECK(w.callers.size() == 1);
+  CHECK(w.callers.size() == 2);
 }
 
 TEST_CASE("server auth: a client that goes while it is checked harms nobody") {

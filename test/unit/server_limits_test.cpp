@@ -109,6 +109,37 @@ TEST_CASE("server: a client that does not read is not read from over max_unsent_
   }
 }
 
+TEST_CASE(
+    "server: the deadline of a request counts from its arrival, also while it waits behind unsent answers") {
+  world w({.max_unsent_bytes = 10'000, .progress_timeout = 10s});
+  std::vector<std::string> ran;
+  std::vector<std::chrono::nanoseconds> left;
+  w.service.run = [&](server_call& call, const EchoRequest& q, EchoResponse& r,
+                      google::protobuf::Closure* done) {
+    ran.push_back(q.message());
+    left.push_back(call.deadline() - w.sim.now());
+    r.set_message(std::string(ran.size() == 1 ? 20'000 : 1, 'x'));
+    done->Run();
+  };
+  w.sim.network().set_default({.window = 5'000});
+  w.start();
+  auto client = w.connect();
+  client.stop_reading();
+  client.send(echo(1, "fills the queue") + echo_within(2, "too late", 50) + echo_within(3, "in time", 300));
+  w.sim.run_for(100ms);
+  REQUIRE(ran.size() == 1);
+  client.read_on();
+  w.sim.run_for(100ms);
+  const auto got = client.answers();
+  REQUIRE(got.size() == 3);
+  CHECK(got[1].id == 2);
+  CHECK(got[1].code == 1008);
+  CHECK(got[2].code == 0);
+  CHECK(ran == std::vector<std::string>{"fills the queue", "in time"});
+  CHECK(left.back() <= 200ms);
+  CHECK(left.back() > 100ms);
+}
+
 TEST_CASE("server: more answers are no progress of a client that does not read") {
   world w({.max_unsent_bytes = 0, .progress_timeout = 10s});
   w.start([](server_call&, const EchoRequest&, EchoResponse& r, yield_context yield) {
