@@ -50,7 +50,7 @@ struct channel_options {
   std::string connection_group{};
 
   /// A response whose body is larger fails its call with errc::bad_response, a request with
-  /// errc::bad_request. Bytes; at most 2 GiB - 1.
+  /// errc::bad_request. Bytes, from 1 to 2 GiB - 1.
   std::size_t max_body_size = std::size_t{64} * 1024 * 1024;
 
   /// Bytes that may wait to be sent on one connection; a call that would add to more fails with

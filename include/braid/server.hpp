@@ -92,7 +92,7 @@ struct server_options {
   std::chrono::milliseconds default_timeout{0};
 
   /// A request whose body is larger fails with errc::bad_request; its bytes are discarded as they come, and
-  /// the other calls of its connection live on. Bytes; at most 2 GiB - 1.
+  /// the other calls of its connection live on. Bytes, from 1 to 2 GiB - 1.
   std::size_t max_body_size = std::size_t{64} * 1024 * 1024;
 
   /// Bytes of answers that may wait to be sent on one connection. Above it the connection is not read from

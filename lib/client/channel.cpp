@@ -5,6 +5,8 @@
 #include "client/connection_table.hpp"
 #include "client/intercepted_call.hpp"
 #include "core/runtime_core.hpp"
+#include "net/transport.hpp"
+#include "wire/frame.hpp"
 
 #include <boost/asio/error.hpp>
 #include <fmt/format.h>
@@ -83,21 +85,16 @@ class single_server final : public call_target {
 };
 
 error_code check(const channel_options& options, std::string& why) {
-  constexpr std::size_t largest = 0x7fffffff;
-  if (options.max_body_size == 0 || options.max_body_size > largest) {
-    why = fmt::format("max_body_size {} is not between 1 and {}", options.max_body_size, largest);
-  } else if (options.connection_type > connection_type::short_lived ||
-             options.connection_type < connection_type::per_loop) {
+  const net::transport_options transport{.keepalive = options.keepalive,
+                                         .user_timeout = options.tcp_user_timeout};
+  why = wire::wrong_body_limit(options.max_body_size);
+  if (why.empty()) why = transport.wrong();
+  if (why.empty() && (options.connection_type > connection_type::short_lived ||
+                      options.connection_type < connection_type::per_loop)) {
     why = fmt::format("connection_type {} is none of per_loop, single, short_lived",
                       static_cast<int>(options.connection_type));
-  } else if (options.keepalive.count() < 0) {
-    why = "keepalive is negative";
-  } else if (options.tcp_user_timeout.count() < 0) {
-    why = "tcp_user_timeout is negative";
-  } else {
-    return {};
   }
-  return {EINVAL, boost::system::system_category()};
+  return why.empty() ? error_code() : error_code(EINVAL, boost::system::system_category());
 }
 
 std::shared_ptr<call_target> make_target(std::shared_ptr<core::runtime_core> runtime, const endpoint& server,

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string_view>
 
 namespace braid::core {
 class loop;
@@ -69,6 +70,13 @@ struct transport_options {
   std::chrono::seconds keepalive{30};
   /// How long sent bytes may stay unacknowledged (TCP_USER_TIMEOUT); zero: the system's default.
   std::chrono::milliseconds user_timeout{30'000};
+
+  /// What is wrong with them, in the words of the channel's and the server's options; empty: nothing.
+  std::string_view wrong() const noexcept {
+    if (keepalive.count() < 0) return "keepalive is negative";
+    if (user_timeout.count() < 0) return "tcp_user_timeout is negative";
+    return {};
+  }
 };
 
 /// An attempt to connect. Destroying it abandons the attempt.

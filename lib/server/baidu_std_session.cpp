@@ -15,10 +15,6 @@
 namespace braid::server_side {
 namespace {
 
-std::size_t max_body_size(const loop_part& part) noexcept {
-  return std::min(part.options().max_body_size, wire::largest_body_size);
-}
-
 constexpr std::size_t longest_text = 4096;
 
 bool has_meta(wire::frame_reader::status status) noexcept {
@@ -55,7 +51,7 @@ core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point arrive
 baidu_std_session::baidu_std_session(connection& owner, net::outbound_queue& out)
     : owner_(owner),
       out_(out),
-      reader_(max_body_size(owner.part())),
+      reader_(owner.part().options().max_body_size),
       frame_(owner.part().scratch().inbound),
       meta_(owner.part().scratch().outbound),
       admission_(owner.part().options().auth ? admission::undecided : admission::open) {}
@@ -176,7 +172,7 @@ void baidu_std_session::request(const wire::inbound_frame& frame, core::time_poi
 
   message_pair messages = part.take_messages(*method);
   if (const std::string why = wire::decode_payload(frame, part.home().owner().compressors(),
-                                                   max_body_size(part), "request", *messages.request);
+                                                   part.options().max_body_size, "request", *messages.request);
       !why.empty()) {
     owner_.answer_error(id, errc::bad_request, why);
     part.recycle(*method, std::move(messages), place.size());

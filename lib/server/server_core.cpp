@@ -2,6 +2,7 @@
 
 #include "core/run_on.hpp"
 #include "net/loop_network.hpp"
+#include "wire/frame.hpp"
 
 #include <fmt/format.h>
 
@@ -13,6 +14,15 @@ std::string describe_failure(const endpoint& at, const error_code& ec) {
     return "the file exists and is no socket, so it is left alone";
   if (ec.value() == EADDRINUSE) return "somebody else listens there";
   return "listening failed";
+}
+
+net::transport_options transport_of(const server_options& options) noexcept {
+  return {.keepalive = options.keepalive, .user_timeout = options.tcp_user_timeout};
+}
+
+std::string wrong_with(const server_options& options) {
+  const std::string why = wire::wrong_body_limit(options.max_body_size);
+  return why.empty() ? std::string(transport_of(options).wrong()) : why;
 }
 
 }  // namespace
@@ -46,6 +56,10 @@ void server_core::start(std::string_view address, error_code& ec, std::string& w
     why = "a server listens on a literal address or a unix socket";
     return;
   }
+  if (why = wrong_with(settings_->options); !why.empty()) {
+    ec = error_code(EINVAL, boost::system::system_category());
+    return;
+  }
   make_parts();
   core::loop& home = runtime().home();
   if (!core::run_on(home, [&] { listen(home, *at, ec, why); })) {
@@ -61,9 +75,7 @@ void server_core::listen(core::loop& home, const endpoint& at, error_code& ec, s
     why = "the server was stopped";
     return;
   }
-  const server_options& settings = settings_->options;
-  auto listening = net::network_of(home).listen(
-      home, at, {.keepalive = settings.keepalive, .user_timeout = settings.tcp_user_timeout}, ec);
+  auto listening = net::network_of(home).listen(home, at, transport_of(settings_->options), ec);
   if (!listening) {
     why = describe_failure(at, ec);
     return;

@@ -1,5 +1,7 @@
 #include "wire/frame.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -44,6 +46,11 @@ void split_attachment(inbound_frame& frame, std::string_view rest) noexcept {
 }
 
 }  // namespace
+
+std::string wrong_body_limit(std::size_t max_body_size) {
+  if (max_body_size != 0 && max_body_size <= largest_body_size) return {};
+  return fmt::format("max_body_size {} is not between 1 and {}", max_body_size, largest_body_size);
+}
 
 char* encode_header(frame_header header, char* target) noexcept {
   std::memcpy(target, magic.data(), magic.size());

@@ -30,6 +30,8 @@ char* encode_header(frame_header header, char* target) noexcept;
 
 /// Most bytes that protobuf can write or read as one message, and therefore of any body.
 inline constexpr std::size_t largest_body_size = 0x7fffffff;
+/// What is wrong with a max_body_size; empty: nothing.
+std::string wrong_body_limit(std::size_t max_body_size);
 /// Larger messages are serialised apart and sent by reference, smaller ones straight behind their meta.
 inline constexpr std::size_t inline_payload_size = std::size_t{16} * 1024;
 

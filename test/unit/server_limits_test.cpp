@@ -545,3 +545,22 @@ TEST_CASE("server: clients that break the protocol fill no log") {
   for (int i = 0; i < 100; ++i) w.connect().send("GET / HTTP/1.1");
   CHECK(w.log.count("a client broke the protocol") == 2);
 }
+
+TEST_CASE("server: options that cannot be are named by start, and nothing listens") {
+  const auto why = [](const server_options& options) {
+    world w(options);
+    w.srv->add_service(w.service);
+    try {
+      w.srv->start("10.0.0.1:80");
+    } catch (const boost::system::system_error& e) {
+      CHECK(e.code() == boost::system::errc::invalid_argument);
+      CHECK(w.srv->endpoints().empty());
+      return std::string(e.what());
+    }
+    return std::string("nothing thrown");
+  };
+  CHECK(has(why({.max_body_size = 0}), "max_body_size 0 is not between 1 and 2147483647"));
+  CHECK(has(why({.max_body_size = std::size_t{1} << 31}), "max_body_size 2147483648 is not between"));
+  CHECK(has(why({.keepalive = std::chrono::seconds(-1)}), "keepalive is negative"));
+  CHECK(has(why({.tcp_user_timeout = -1ms}), "tcp_user_timeout is negative"));
+}
