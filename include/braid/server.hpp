@@ -100,12 +100,13 @@ struct server_options {
   /// errc::overcrowded instead; a connection on which nothing waits takes one of any size. 0: no limit.
   std::size_t max_unsent_bytes = std::size_t{64} * 1024 * 1024;
 
-  /// Bytes that one connection may make the server hold: requests whose handlers have not ended, and answers
-  /// that wait. A request that would take it above this fails with errc::limit, and its bytes are not stored;
-  /// one that is alone is always taken. 0: no limit.
+  /// Bytes that one connection may make the server hold: requests whose handlers have not ended,
+  /// decompressed, and answers that wait. A request that would take it above this fails with errc::limit, and
+  /// its bytes are not stored; one that is alone is always taken. 0: no limit.
   std::size_t max_bytes_in_flight_per_connection = std::size_t{256} * 1024 * 1024;
-  /// The same for all connections together, and requests that have arrived in part count too. Known to about
-  /// 64 KiB for each busy connection. 0: no limit.
+  /// The same for all connections together, and requests that have arrived in part count too. Above it an
+  /// answer behind others that wait fails with errc::overcrowded. Known to about 64 KiB for each busy
+  /// connection. 0: no limit.
   std::size_t max_bytes_in_flight = std::size_t{1024} * 1024 * 1024;
 
   /// How many calls of the server may run at once, counted until their handlers have ended. One more fails

@@ -214,7 +214,8 @@ void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& fra
     return;
   }
   const std::string wrong =
-      wire::decode_payload(frame, of.home().owner().compressors(), max_body_size, "response", of.response());
+      wire::decode_payload(frame, of.home().owner().compressors(), max_body_size, "response", of.response())
+          .wrong;
   if (!wrong.empty()) {
     of.response().Clear();  // of what could be read; it may lie inside the response of a combo that succeeds
     waiting.finish(outcome::local_failure(errc::bad_response), wrong);

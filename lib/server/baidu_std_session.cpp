@@ -60,6 +60,7 @@ bool baidu_std_session::take_requests(core::time_point arrived) {
   while (owner_.takes_requests()) {
     const auto status = reader_.next(frame_);
     if (!client_.heard() && has_meta(status)) hear_first(frame_.meta);
+    if (owner_.closed()) return true;
     if (admission_ != admission::open && has_meta(status) && !may_pass(status, arrived)) continue;
     switch (status) {
       case wire::frame_reader::status::need_more:
@@ -171,13 +172,15 @@ void baidu_std_session::request(const wire::inbound_frame& frame, core::time_poi
   }
 
   message_pair messages = part.take_messages(*method);
-  if (const std::string why = wire::decode_payload(frame, part.home().owner().compressors(),
-                                                   part.options().max_body_size, "request", *messages.request);
-      !why.empty()) {
-    owner_.answer_error(id, errc::bad_request, why);
-    part.recycle(*method, std::move(messages), place.size());
+  const wire::decoded read = wire::decode_payload(frame, part.home().owner().compressors(),
+                                                  part.options().max_body_size, "request", *messages.request);
+  if (!read.wrong.empty()) {
+    owner_.answer_error(id, errc::bad_request, read.wrong);
+    part.recycle(*method, std::move(messages), std::max(place.size(), read.size));
     return;
   }
+  if (const crowded full = place.grow(place.size() - frame.payload.size() + read.size); full != crowded::no)
+    return refuse(id, full, method);
   auto* const call = new running_call(part, owner_, *method, id, std::move(messages), deadline);
   call->occupy(std::move(place));
   if (who_) call->set_auth(who_);
@@ -232,12 +235,17 @@ void baidu_std_session::refuse(std::int64_t id, crowded full, const method_entry
   }
 }
 
-// A client that does not read may get as much again as it has not read, and is told of the rest.
-bool baidu_std_session::answer_fits(std::size_t size) const noexcept {
-  const std::size_t limit = owner_.part().options().max_unsent_bytes;
-  if (limit == 0 || out_.empty()) return true;
+// A client that does not read may get as much again as it has not read, unless all that do not read take too
+// much, and is told of the rest. Why there is no room for an answer; empty: there is.
+std::string baidu_std_session::no_room_for(std::size_t size) const {
+  if (out_.empty()) return {};
+  const server_options& options = owner_.part().options();
+  const std::size_t limit = options.max_unsent_bytes;
   const std::size_t held = out_.size() / 2 + size / 2;  // of twice the limit, without overflow
-  return held <= limit;
+  if (limit != 0 && held > limit) return fmt::format("max_unsent_bytes is {}", limit);
+  if (owner_.load().server_is_full(size))
+    return fmt::format("max_bytes_in_flight is {}", options.max_bytes_in_flight);
+  return {};
 }
 
 void baidu_std_session::write_answer(running_call& finished) {
@@ -279,11 +287,10 @@ bool baidu_std_session::may_answer(std::int64_t id, std::size_t meta_size, std::
   } else if (body_size > wire::largest_body_size) {
     write_error(id, errc::bad_response,
                 fmt::format("the response of {} bytes is over the protocol's limit of 2 GiB", body_size));
-  } else if (!answer_fits(wire::header_size + body_size)) {
+  } else if (const std::string limit = no_room_for(wire::header_size + body_size); !limit.empty()) {
     write_error(id, errc::overcrowded,
-                fmt::format("the response of {} bytes finds no room beside {} unsent ones: "
-                            "max_unsent_bytes is {}",
-                            body_size, out_.size(), owner_.part().options().max_unsent_bytes));
+                fmt::format("the response of {} bytes finds no room beside {} unsent ones: {}", body_size,
+                            out_.size(), limit));
   } else {
     return true;
   }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace braid::server_side {
@@ -28,8 +29,8 @@ class baidu_std_session {
 
   std::span<char> read_space() { return reader_.prepare(); }
   void commit(std::size_t size) noexcept { reader_.commit(size); }
-  /// Takes the requests that arrived at that time, as long as the connection takes any. False: the client sent what
-  /// no frame can be; the connection must be closed.
+  /// Takes the requests that arrived at that time, as long as the connection takes any. False: the client
+  /// sent what no frame can be; the connection must be closed.
   bool take_requests(core::time_point arrived);
   std::string_view what_broke() const noexcept { return wire::to_string(reader_.error()); }
   /// Whether part of a frame has arrived and the rest is missing.
@@ -66,7 +67,7 @@ class baidu_std_session {
   void control(const wire::rpc_meta& meta) noexcept;
   void refuse(std::int64_t id, crowded full, const method_entry* method);
   bool drop_what_finds_no_room();
-  bool answer_fits(std::size_t size) const noexcept;
+  std::string no_room_for(std::size_t size) const;
   void too_large(const wire::inbound_frame& frame);
   bool may_answer(std::int64_t id, std::size_t meta_size, std::size_t body_size);
   void write_failure(running_call& finished);

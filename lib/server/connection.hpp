@@ -43,6 +43,7 @@ class connection final : private net::transport_events, private core::turn_end_h
   std::size_t place() const noexcept { return place_; }
   void set_place(std::size_t place) noexcept { place_ = place; }
 
+  bool closed() const noexcept { return closed_; }
   /// False once it is closed, and while too many answers wait to be sent or the client's credential is
   /// checked.
   bool takes_requests() const noexcept { return !closed_ && pauses_ == 0 && !parting_; }

@@ -2,11 +2,11 @@
 
 namespace braid::server_side {
 
-crowded connection_load::room_for(std::size_t size) const noexcept {
+crowded connection_load::room_for(std::size_t size, std::size_t own) const noexcept {
   const auto fits = [size](std::size_t held, std::size_t limit) {
     return limit == 0 || held == 0 || (held <= limit && size <= limit - held);
   };
-  const std::size_t here = handled_ + unsent_;
+  const std::size_t here = handled_ + unsent_ - own;
   if (!fits(here, most_bytes_)) return crowded::connection_bytes;
   const std::size_t elsewhere = all_->held() - told_;
   return fits(here + elsewhere, all_->limit()) ? crowded::no : crowded::server_bytes;
@@ -36,6 +36,14 @@ crowded call_place::take(concurrency_limit& of_server, concurrency_limit* of_met
   load_ = &load;
   size_ = size;
   load.call_began(size);
+  return crowded::no;
+}
+
+crowded call_place::grow(std::size_t size) noexcept {
+  if (size <= size_) return crowded::no;
+  if (const crowded full = load_->room_for(size, size_); full != crowded::no) return full;
+  load_->call_grew(size - size_);
+  size_ = size;
   return crowded::no;
 }
 

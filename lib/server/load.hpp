@@ -78,8 +78,9 @@ class connection_load final
   connection_load& operator=(const connection_load&) = delete;
   ~connection_load() { tell(0); }
 
-  /// Whether a request of `size` bytes may be held beside what is. One that is alone always may.
-  crowded room_for(std::size_t size) const noexcept;
+  /// Whether a request of `size` bytes may be held beside what is, of which `own` bytes are its own. One that
+  /// is alone always may.
+  crowded room_for(std::size_t size, std::size_t own = 0) const noexcept;
   crowded room_for_call(std::size_t size) const noexcept {
     return most_calls_ != 0 && calls_ >= most_calls_ ? crowded::connection_calls : room_for(size);
   }
@@ -93,6 +94,14 @@ class connection_load final
     --calls_;
     handled_ -= size;
     settle();
+  }
+  void call_grew(std::size_t by) noexcept {
+    handled_ += by;
+    settle();
+  }
+  /// Whether the server's limit leaves no room for so many bytes more.
+  bool server_is_full(std::size_t more) const noexcept {
+    return all_->limit() != 0 && (all_->held() > all_->limit() || more > all_->limit() - all_->held());
   }
   /// Bytes of requests that have arrived in part.
   void set_arriving(std::size_t size) noexcept {
@@ -144,6 +153,8 @@ class call_place {
   /// Takes a place for a request of `size` bytes, or says why there is none; once. `of_method` may be null.
   crowded take(concurrency_limit& of_server, concurrency_limit* of_method, connection_load& load,
                std::size_t size) noexcept;
+  /// The request turns out to hold `size` bytes, or finds no room for more than it has.
+  crowded grow(std::size_t size) noexcept;
   /// Of the request in bytes.
   std::size_t size() const noexcept { return size_; }
 

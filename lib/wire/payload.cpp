@@ -162,9 +162,32 @@ std::string unreadable(content_type as, const Message& message, std::string_view
                      why.empty() ? "" : ": ", why);
 }
 
+/// Text is parsed as one piece: protobuf's JSON parser begins a value anew with each piece in which it does
+/// not end.
+bool parse(const buffer& bytes, content_type as, Message& message, std::string& why) {
+  if (as == content_type::protobuf) {
+    buffer_input from{bytes};
+    return parse(from, bytes.size(), as, message, why);
+  }
+  const std::string whole = bytes.flat() ? std::string() : bytes.to_string();
+  const std::string_view text = bytes.flat().value_or(whole);
+  google::protobuf::io::ArrayInputStream from{text.data(), static_cast<int>(text.size())};
+  return parse(from, text.size(), as, message, why);
+}
+
+/// The fields by name, where that is not much: each missing one of a message with many parts has its whole
+/// path.
+std::string missing_fields(std::string_view what, const Message& message, std::size_t size) {
+  constexpr std::size_t few_parts = 1024;
+  return size > few_parts
+             ? fmt::format("the {} lacks required fields", what)
+             : fmt::format("the {} lacks required fields: {}", what, message.InitializationErrorString());
+}
+
 /// All but the common case, in which the payload is protobuf's bytes as they are.
 std::string decode_formatted(const inbound_frame& frame, const core::compressor_set& added,
-                             std::size_t max_size, std::string_view what, Message& message) {
+                             std::size_t max_size, std::string_view what, Message& message,
+                             std::size_t& size) {
   if (std::string wrong = wrong_checksum(frame, what); !wrong.empty()) return wrong;
   const auto type = frame.meta.content_type.value_or(0);
   if (type < 0 || type > static_cast<std::int32_t>(content_type::proto_text))
@@ -180,8 +203,8 @@ std::string decode_formatted(const inbound_frame& frame, const core::compressor_
     buffer bytes;
     why = decompress(added, compressed, frame.payload, max_size, bytes);
     if (!why.empty()) return fmt::format("the {} cannot be decompressed: {}", what, why);
-    buffer_input from{bytes};
-    good = parse(from, bytes.size(), as, message, why);
+    size = bytes.size();
+    good = parse(bytes, as, message, why);
   }
   return good ? std::string() : unreadable(as, message, what, why);
 }
@@ -204,7 +227,7 @@ buffer serialise(const Message& message, std::size_t size) {
 bool encode_payload(const Message& message, const payload_format& format, const core::compressor_set& added,
                     std::string_view what, payload& out, std::string& why) {
   if (!message.IsInitialized()) {
-    why = fmt::format("the {} lacks required fields: {}", what, message.InitializationErrorString());
+    why = missing_fields(what, message, message.ByteSizeLong());
     return false;
   }
   if (!write_message(message, format.content, out.bytes, why)) {
@@ -219,17 +242,18 @@ bool encode_payload(const Message& message, const payload_format& format, const 
   return true;
 }
 
-std::string decode_payload(const inbound_frame& frame, const core::compressor_set& added,
-                           std::size_t max_size, std::string_view what, Message& message) {
-  if (frame.bad_attachment_size) return fmt::format("the {}'s attachment_size does not fit its body", what);
-  if (!plain(frame.meta)) {
-    if (std::string wrong = decode_formatted(frame, added, max_size, what, message); !wrong.empty())
-      return wrong;
+decoded decode_payload(const inbound_frame& frame, const core::compressor_set& added, std::size_t max_size,
+                       std::string_view what, Message& message) {
+  decoded read{.size = frame.payload.size()};
+  if (frame.bad_attachment_size) {
+    read.wrong = fmt::format("the {}'s attachment_size does not fit its body", what);
+  } else if (!plain(frame.meta)) {
+    read.wrong = decode_formatted(frame, added, max_size, what, message, read.size);
   } else if (!message.ParsePartialFromArray(frame.payload.data(), static_cast<int>(frame.payload.size()))) {
-    return unreadable(content_type::protobuf, message, what, {});
+    read.wrong = unreadable(content_type::protobuf, message, what, {});
   }
-  if (message.IsInitialized()) return {};
-  return fmt::format("the {} lacks required fields: {}", what, message.InitializationErrorString());
+  if (read.wrong.empty() && !message.IsInitialized()) read.wrong = missing_fields(what, message, read.size);
+  return read;
 }
 
 payload_format format_of(const rpc_meta& meta) noexcept {

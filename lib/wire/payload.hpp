@@ -30,11 +30,16 @@ buffer serialise(const google::protobuf::Message& message, std::size_t size);
 bool encode_payload(const google::protobuf::Message& message, const payload_format& format,
                     const core::compressor_set& added, std::string_view what, payload& out, std::string& why);
 
-/// Reads the payload of `frame`, in whatever format its meta says, into `message`. Nothing larger than
-/// `max_size` bytes comes out of a compressed one.
-/// \return what is wrong with it, whose name is `what`; empty: nothing.
-std::string decode_payload(const inbound_frame& frame, const core::compressor_set& added,
-                           std::size_t max_size, std::string_view what, google::protobuf::Message& message);
+/// What reading a payload came to.
+struct decoded {
+  std::string wrong{};   ///< What is wrong with it; empty: nothing.
+  std::size_t size = 0;  ///< Bytes that were parsed: of a compressed payload, what came out of it.
+};
+
+/// Reads the payload of `frame`, whose name is `what`, in whatever format its meta says, into `message`.
+/// Nothing larger than `max_size` bytes comes out of a compressed one.
+decoded decode_payload(const inbound_frame& frame, const core::compressor_set& added, std::size_t max_size,
+                       std::string_view what, google::protobuf::Message& message);
 
 /// The format that a decoded frame came in.
 payload_format format_of(const rpc_meta& meta) noexcept;

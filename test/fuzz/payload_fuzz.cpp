@@ -71,7 +71,7 @@ void check_again(const google::protobuf::Message& message, const payload_format&
   frame.payload = bytes;
   note_format(format, made, {}, frame.meta, sum);
   const std::unique_ptr<google::protobuf::Message> again{message.New()};
-  require(decode_payload(frame, none_added, std::size_t{1} << 26, "message", *again).empty(),
+  require(decode_payload(frame, none_added, std::size_t{1} << 26, "message", *again).wrong.empty(),
           "what was written can be read");
 }
 
@@ -89,7 +89,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t limit = std::size_t{1} << (data[3] % 20);
   const auto message = make_message(data[2] / 16);
   check_limit(*frame.meta.compress_type, bytes, limit);
-  if (decode_payload(frame, none_added, limit, "message", *message).empty())
+  if (decode_payload(frame, none_added, limit, "message", *message).wrong.empty())
     check_again(*message, format_of(frame.meta));
   return 0;
 }

@@ -75,7 +75,7 @@ struct received {
   }
   std::string read(google::protobuf::Message& into, std::size_t limit = plenty,
                    const compressor_set& added = none_added) const {
-    return decode_payload(frame, added, limit, "request", into);
+    return decode_payload(frame, added, limit, "request", into).wrong;
   }
 };
 
@@ -267,6 +267,40 @@ TEST_CASE("payload: nesting is bounded in every format") {
   for (int i = 0; i < 2000; ++i) binary = wrapped('\x0a', wrapped('\x32', binary));
   google::protobuf::ListValue list;
   CHECK(received(binary, 0, 0).read(list) != "");
+}
+
+TEST_CASE(
+    "payload: the fields that are missing are named in a small message, and cost nothing in a large one") {
+  const std::string one_part = "\x12\x00"s;  // whose two required fields are missing
+  google::protobuf::UninterpretedOption read;
+  CHECK(received(one_part, 0, 0).read(read) ==
+        "the request lacks required fields: name[0].name_part, name[0].is_extension");
+  std::string many;
+  for (int i = 0; i < 100'000; ++i) many += one_part;
+  google::protobuf::UninterpretedOption large;
+  const received frame(many, 0, 0);
+  test_memory::restart_peak();
+  const std::size_t before = test_memory::live();
+  CHECK(frame.read(large) == "the request lacks required fields");
+  CHECK(test_memory::peak() - before < 20'000'000);  // the message; the names would be more
+}
+
+TEST_CASE(
+    "payload: text that was compressed is parsed as one piece, so that a long value costs no more than its "
+    "size") {
+  // Before its end protobuf's JSON parser would begin with a number anew for each piece.
+  for (const content_type as : {content_type::json, content_type::proto_json, content_type::proto_text}) {
+    const std::string value(1'000'000, '7');
+    const std::string text =
+        as == content_type::proto_text ? "message: '" + value + "'" : "{\"message\": \"" + value + "\"}";
+    EchoRequest read;
+    REQUIRE(received(compressed_by(zlib_compressor(), text), 3, static_cast<std::int32_t>(as)).read(read) ==
+            "");
+    CHECK(read.message() == value);
+  }
+  EchoRequest read;
+  const std::string number = "{\"message\": \"x\", \"sleep_ms\": " + std::string(8'000'000, '7') + "}";
+  CHECK(has(received(compressed_by(zlib_compressor(), number), 3, 1).read(read), "no valid JSON"));
 }
 
 TEST_CASE("payload: what the protocol does not know is named") {
