@@ -137,8 +137,8 @@ TEST_CASE("wire.md: a client sends its frames") {
   simulation sim{1};
   scripted_server server(sim);
   {
+    started_call call, another;
     client_node client(sim);
-    started_call call;
     client.start(call);
     CHECK(hex(server.received()) == hex(documented("first_request")));
     server.send(documented("announcement"));
@@ -146,7 +146,6 @@ TEST_CASE("wire.md: a client sends its frames") {
     call.control.StartCancel();
     sim.run_for(0ms);
     CHECK(hex(server.received()) == hex(documented("first_request") + documented("cancel")));
-    started_call another;
     client.start(another);
     std::string reply = documented("answer");
     reply[21] = static_cast<char>(0x20);  // the second use of the first slot: generation 2
@@ -156,8 +155,8 @@ TEST_CASE("wire.md: a client sends its frames") {
     CHECK(another.response.message() == "hello");
   }
   auto auth = std::make_shared<auth_fixture::scripted_authenticator>();
+  started_call call;  // outlives its client, which ends it
   client_node client(sim, {.timeout = 1s, .auth = auth});
-  started_call call;
   client.start(call);
   CHECK(hex(server.received(1)) == hex(documented("request_with_credential")));
 }
