@@ -51,7 +51,7 @@ class accept_state : public boost::intrusive_ref_counter<accept_state, boost::th
   }
   void close() noexcept {
     events_ = nullptr;
-    retry_.cancel();
+    if (retry_.cancel()) home_.release_work();
     file_.remove();  // while it listens, so that nobody takes the file for an abandoned one
     error_code ignored;
     acceptor_.close(ignored);
@@ -64,7 +64,7 @@ class accept_state : public boost::intrusive_ref_counter<accept_state, boost::th
 
   struct retry_timer : core::timer_node {
     explicit retry_timer(accept_state* owner)
-        : timer_node([](timer_node& node) { static_cast<retry_timer&>(node).owner->await(); }),
+        : timer_node([](timer_node& node) { static_cast<retry_timer&>(node).owner->go_on(); }),
           owner(owner) {}
     accept_state* owner;
   };
@@ -85,8 +85,13 @@ class accept_state : public boost::intrusive_ref_counter<accept_state, boost::th
   void accept_all();
   void deliver(int accepted, const stream_protocol::endpoint& from);
   void fail(const error_code& why) {
+    home_.hold_work();  // what listens is in use, also while it waits for a timer alone
     home_.arm(retry_, home_.after(pause_without_resources));
     events_->on_accept_failed(why);
+  }
+  void go_on() {
+    home_.release_work();
+    await();
   }
 
   core::loop& home_;

@@ -1,4 +1,7 @@
 #include "call_fixture.hpp"
+#include "integration/no_descriptors.hpp"
+#include "integration/raw_peer.hpp"
+#include "unit/server_fixture.hpp"
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -53,6 +56,16 @@ void serve(braid::server& server) {
   server.start("127.0.0.1:0");
 }
 std::string address_of(const braid::server& server) { return server.endpoints().front().to_string(); }
+
+/// A connection that the kernel has accepted, and the server has not yet.
+server_test::raw_peer connect_unaccepted(int made, std::uint16_t port) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(port);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  server_test::require(::connect(made, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
+  return server_test::raw_peer(made);
+}
 
 /// What a synchronous call ended with, whose objects are gone when this returns.
 braid::outcome call_and_leave(braid::channel& channel, const EchoRequest& wanted,
@@ -123,6 +136,41 @@ TEST_CASE(
   } else {
     CHECK(server.stop().empty());
   }
+  running.join();
+}
+
+TEST_CASE(
+    "lent tcp: run() goes on while a listening server has no descriptors to accept with, and returns after "
+    "its stop") {
+  asio::io_context ioc(GENERATE(BOOST_ASIO_CONCURRENCY_HINT_DEFAULT, 1));
+  const bool stopped_meanwhile = GENERATE(false, true);
+  server_test::log_lines log;
+  braid::runtime rt(ioc, {.log = log.sink()});
+  braid::server server(rt);
+  serve(server);
+  const int made = ::socket(AF_INET, SOCK_STREAM, 0);
+  std::optional<server_test::raw_peer> client;
+  {
+    const server_test::no_descriptors meanwhile;
+    client.emplace(connect_unaccepted(made, server.port()));
+    const auto limit = std::chrono::steady_clock::now() + 60s;
+    while (log.count("accepting a connection failed") == 0 && std::chrono::steady_clock::now() < limit)
+      ioc.run_one_for(1ms);
+  }
+  REQUIRE(log.count("accepting a connection failed") == 1);
+  ioc.poll();
+  REQUIRE_FALSE(ioc.stopped());
+  const auto stop = [&] { server.async_stop({}, [](error_code, const std::vector<std::string>&) {}); };
+  if (stopped_meanwhile) {
+    stop();
+    ioc.run_for(60s);
+    CHECK(ioc.stopped());
+    return;
+  }
+  runner running(ioc);
+  client->send(server_test::echo(1, "accepted"));
+  CHECK(server_test::answers_in(client->next_frame()).at(0).message() == "accepted");
+  asio::post(ioc, stop);
   running.join();
 }
 

@@ -4,6 +4,7 @@
 #include <braid/spawn.hpp>
 
 #include "core/runtime_core.hpp"
+#include "integration/no_descriptors.hpp"
 #include "integration/raw_peer.hpp"
 #include "unit/server_fixture.hpp"
 
@@ -11,7 +12,6 @@
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -279,24 +279,20 @@ TEST_CASE("server: accepting goes on after the process had no descriptors left")
   before.send(echo(1, "x"));
   REQUIRE_FALSE(before.next_frame().empty());
 
-  rlimit old{};
-  ::getrlimit(RLIMIT_NOFILE, &old);
-  const int unused = ::dup(0);
   const int waiting = ::socket(AF_INET, SOCK_STREAM, 0);
-  ::close(unused);
-  rlimit none = old;
-  none.rlim_cur = static_cast<rlim_t>(unused);
-  // Every descriptor below the limit is in use, so the connection can be made and not accepted.
-  ::setrlimit(RLIMIT_NOFILE, &none);
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(srv.port());
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const int connected = ::connect(waiting, reinterpret_cast<sockaddr*>(&to), sizeof to);
-  const auto limit = std::chrono::steady_clock::now() + 60s;
-  while (log.count("accepting a connection failed") == 0 && std::chrono::steady_clock::now() < limit)
-    std::this_thread::sleep_for(1ms);
-  ::setrlimit(RLIMIT_NOFILE, &old);
+  int connected = -1;
+  {
+    // So the connection can be made and not accepted.
+    const no_descriptors meanwhile;
+    connected = ::connect(waiting, reinterpret_cast<sockaddr*>(&to), sizeof to);
+    const auto limit = std::chrono::steady_clock::now() + 60s;
+    while (log.count("accepting a connection failed") == 0 && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(1ms);
+  }
   REQUIRE(connected == 0);
   CHECK(log.count("accepting a connection failed") > 0);
   raw_peer client(waiting);

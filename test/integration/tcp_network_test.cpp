@@ -1,10 +1,10 @@
+#include "integration/no_descriptors.hpp"
 #include "net/socket_address.hpp"
 #include "net/socket_options.hpp"
 #include "network_fixture.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -350,18 +350,12 @@ TEST_CASE("tcp: without descriptors accepting pauses, says so, and goes on", "[t
   const endpoint at = server.listen();
   const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
   REQUIRE(client >= 0);
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const int lowest_free = ::dup(client);
-  ::close(lowest_free);
-  rlimit none = before;
-  none.rlim_cur = static_cast<rlim_t>(lowest_free);
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-
-  auto address = at.tcp();
-  ::connect(client, address.data(), static_cast<socklen_t>(address.size()));
-  CHECK(eventually(loops.second, [&] { return !server.failed.empty(); }));
-  ::setrlimit(RLIMIT_NOFILE, &before);
+  {
+    const server_test::no_descriptors meanwhile;
+    auto address = at.tcp();
+    ::connect(client, address.data(), static_cast<socklen_t>(address.size()));
+    CHECK(eventually(loops.second, [&] { return !server.failed.empty(); }));
+  }
   CHECK(server.failed.front() == error::no_descriptors);
   CHECK(eventually(loops.second, [&] { return server.ends.size() == 1; }));
   ::close(client);
