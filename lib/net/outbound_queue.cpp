@@ -12,9 +12,18 @@ namespace {
 // So many blocks a thread keeps at most.
 constexpr std::size_t spare_blocks = 8;
 
+// Whether the thread ends and has dropped its spare blocks; queues may still be in use then. It has no
+// destructor itself, so it can be read for as long as the thread runs.
+constinit thread_local bool closed = false;
+
 /// Blocks that empty queues of this thread have left, none larger than max_block.
 class spare {
  public:
+  constexpr spare() noexcept = default;
+  spare(const spare&) = delete;
+  spare& operator=(const spare&) = delete;
+  ~spare() { closed = true; }
+
   /// Sets `to`, which holds none, to a block of at least so many bytes if the last one given is one.
   bool take(detail::block_ref& to, std::size_t at_least) noexcept {
     if (count_ == 0 || blocks_[count_ - 1].capacity() < at_least) return false;
@@ -31,6 +40,13 @@ class spare {
   std::size_t count_ = 0;
 };
 constinit thread_local spare spare_of_thread;
+
+bool take_spare(detail::block_ref& to, std::size_t at_least) noexcept {
+  return !closed && spare_of_thread.take(to, at_least);
+}
+void give_spare(detail::block_ref& from) noexcept {
+  if (!closed) spare_of_thread.give(from);
+}
 
 }  // namespace
 
@@ -111,7 +127,7 @@ void outbound_queue::new_tail(std::size_t n) {
   if (tail_) block_size_ = std::min(block_size_ * 4, max_block);
   const std::size_t size = std::max(n, block_size_);
   tail_.reset();
-  if (!spare_of_thread.take(tail_, size)) tail_ = detail::block_ref{size};
+  if (!take_spare(tail_, size)) tail_ = detail::block_ref{size};
   tail_used_ = 0;
 }
 
@@ -127,7 +143,7 @@ void outbound_queue::emptied() noexcept {
   first_ = 0;
   tail_used_ = 0;
   block_size_ = min_block;
-  if (tail_.capacity() <= max_block) spare_of_thread.give(tail_);
+  if (tail_.capacity() <= max_block) give_spare(tail_);
   tail_.reset();
 }
 

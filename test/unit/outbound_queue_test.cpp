@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -161,6 +162,32 @@ TEST_CASE("outbound_queue: a steady small load reuses one block") {
     queue.consume(600);
   }
   CHECK(vectors[0].iov_base == where);
+}
+
+TEST_CASE("outbound_queue: works while its thread ends, after what the thread keeps is gone") {
+  struct last_words {
+    explicit last_words(bool& told) : intact(told) {}
+    ~last_words() {
+      const std::string text(1000, 'k');
+      outbound_queue queue;
+      queue.append(text);
+      // Memory that was given back to the system would now be another's.
+      const braid::detail::block_ref other(outbound_queue::min_block);
+      std::memset(other.data(), 'o', other.capacity());
+      intact = gathered(queue) == text;
+      queue.consume(text.size());
+    }
+    bool& intact;
+  };
+  bool intact = false;
+  std::thread([&] {
+    // Made before anything of the queues is, so destroyed after it.
+    static thread_local last_words at_exit(intact);
+    outbound_queue queue;
+    queue.append("x");
+    queue.consume(1);
+  }).join();
+  CHECK(intact);
 }
 
 TEST_CASE("outbound_queue: random use agrees with a string") {
