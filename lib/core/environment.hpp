@@ -16,9 +16,15 @@ class loop;
 using clock = std::chrono::steady_clock;
 using time_point = clock::time_point;
 
-/// The instant `duration` after `start`; time_point::max() where that is too far to count.
-inline time_point saturating_add(time_point start, std::chrono::nanoseconds duration) noexcept {
-  return duration < time_point::max() - start ? start + duration : time_point::max();
+/// The instant `by` after `start`; time_point::max() where that is too far to count, the clock's own start
+/// where it lies before that.
+template <typename Rep, typename Period>
+constexpr time_point saturating_add(time_point start, std::chrono::duration<Rep, Period> by) noexcept {
+  // Compared in the unit of `by`, whose longest times may be too long for the clock's.
+  using unit = std::chrono::duration<Rep, Period>;
+  if (by >= std::chrono::duration_cast<unit>(time_point::max() - start)) return time_point::max();
+  if (by < std::chrono::duration_cast<unit>(-start.time_since_epoch())) return {};
+  return start + by;
 }
 
 /// Where a loop reads the time.

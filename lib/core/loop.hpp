@@ -114,7 +114,8 @@ class loop {
   bool context_ends_here() const noexcept { return loan_ && loan_->context_ends_here(); }
 
   /// The instant `duration` from now, time_point::max() where that is too far to count.
-  time_point after(std::chrono::nanoseconds duration) const noexcept {
+  template <typename Rep, typename Period>
+  time_point after(std::chrono::duration<Rep, Period> duration) const noexcept {
     return saturating_add(now(), duration);
   }
   time_point now() const noexcept { return time_ ? time_->now() : clock::now(); }

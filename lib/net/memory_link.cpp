@@ -63,8 +63,8 @@ core::time_point memory_link::arrival(core::time_point now) const {
 }
 
 core::time_point memory_link::delayed(core::time_point now) const {
-  return now + faults_.latency +
-         (faults_.jitter.count() > 0 ? jitter_(faults_.jitter) : std::chrono::nanoseconds(0));
+  const core::time_point at = core::saturating_add(now, faults_.latency);
+  return faults_.jitter.count() > 0 ? core::saturating_add(at, jitter_(faults_.jitter)) : at;
 }
 
 void memory_link::attach(side which, memory_end& end) {

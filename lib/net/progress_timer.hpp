@@ -24,7 +24,7 @@ class progress_timer : private core::timer_node {
     arm(limit_);
   }
   /// Expires that much later whatever moves, until the next call of watch() that arms it.
-  void arm(std::chrono::nanoseconds after) noexcept {
+  void arm(std::chrono::milliseconds after) noexcept {
     moved_ = 0;
     home_.arm(*this, home_.after(after));
   }

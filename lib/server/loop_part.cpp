@@ -129,7 +129,7 @@ void loop_part::stop(const stop_options& how, std::function<void(std::vector<std
   stopping_ = true;
   if (!std::exchange(holds_work_, true)) home_.hold_work();
   const core::time_point end = home_.after(killing_ ? how.kill : how.grace);
-  kill_time_ = std::min<std::chrono::nanoseconds>(kill_time_, how.kill);
+  kill_time_ = std::min(kill_time_, how.kill);
   if (end < stop_end_) {
     stop_end_ = end;
     home_.arm(stop_timer_, end);

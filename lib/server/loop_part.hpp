@@ -117,7 +117,7 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   bool over_ = false;                                    // nothing is waited for any more
   bool holds_work_ = false;                              // while it stops
   core::time_point stop_end_ = core::time_point::max();  // of the grace, then of the kill time
-  std::chrono::nanoseconds kill_time_ = std::chrono::nanoseconds::max();
+  std::chrono::milliseconds kill_time_ = std::chrono::milliseconds::max();
   stop_timer stop_timer_{*this};
   std::shared_ptr<loop_part> self_;  // while it stops, which may be after the server's end
   std::vector<std::function<void(std::vector<std::string>)>> stopped_;
