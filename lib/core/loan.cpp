@@ -132,10 +132,27 @@ long loan::wanted_balance() const noexcept {
   return (loop_.anything_live() || holds_ != 0 ? 1 : 0) - background_;
 }
 
+// Raised at once, and lowered in a handler of its own: what a handler posts, or starts and finds complete,
+// may be counted by its thread alone until it ends, so that the context's count could get to zero before
+// that.
 void loan::settle_work() noexcept {
-  const auto executor = context_.get_executor();
-  for (const long wanted = wanted_balance(); balance_ < wanted; ++balance_) executor.on_work_started();
-  for (const long wanted = wanted_balance(); balance_ > wanted; --balance_) executor.on_work_finished();
+  const long wanted = wanted_balance();
+  for (; balance_ < wanted; ++balance_) context_.get_executor().on_work_started();
+  if (balance_ == wanted || closing_ || std::exchange(lowering_posted_, true)) return;
+  boost::asio::post(context_, [this] {
+    if (held_here()) {  // the program runs the context inside the handler that will settle
+      lowering_posted_ = false;
+      return;
+    }
+    const entry here(loop_);
+    lowering_posted_ = false;
+    lower_work();
+  });
+}
+
+void loan::lower_work() noexcept {
+  for (const long wanted = wanted_balance(); balance_ > wanted; --balance_)
+    context_.get_executor().on_work_finished();
 }
 
 void loan::report_two_threads() noexcept {
@@ -173,6 +190,7 @@ void loan::finish() noexcept {
   {
     const entry here(loop_);
     loop_.drop_wake_timer();
+    lower_work();
     service_->remove(*this);
     gone_by_.store(&loan_service::id,
                    std::memory_order_release);  // no thread: the context is not ours any more

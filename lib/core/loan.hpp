@@ -67,6 +67,7 @@ class loan
 
   void acquire(const void* me) noexcept;
   void settle_work() noexcept;
+  void lower_work() noexcept;
   bool wants_turn() const noexcept;
   long wanted_balance() const noexcept;
   void close_when_quiescent() noexcept;
@@ -87,6 +88,7 @@ class loan
   long background_ = 0;
   long holds_ = 0;
   long balance_ = 0;  // what was added to the context's own count of work
+  bool lowering_posted_ = false;
 
   std::atomic<const void*> gone_by_{nullptr};
   std::shared_ptr<runtime_core> keep_;

@@ -9,6 +9,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <catch2/catch.hpp>
 
+#include <cstring>
+#include <future>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -65,6 +67,22 @@ server_test::raw_peer connect_unaccepted(int made, std::uint16_t port) {
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   server_test::require(::connect(made, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
   return server_test::raw_peer(made);
+}
+
+/// The answer to the request in a frame.
+std::string answer_to(const std::string& frame) {
+  braid::wire::frame_reader reader;
+  std::memcpy(reader.prepare().data(), frame.data(), frame.size());
+  reader.commit(frame.size());
+  braid::wire::inbound_frame got;
+  reader.next(got);
+  braid::wire::rpc_meta meta;
+  meta.has_response = true;
+  meta.response.error_code = 0;
+  meta.correlation_id = got.meta.correlation_id;
+  EchoResponse response;
+  response.set_message("answered");
+  return server_test::frame(meta, response.SerializeAsString());
 }
 
 /// What a synchronous call ended with, whose objects are gone when this returns.
@@ -172,6 +190,32 @@ TEST_CASE(
   CHECK(server_test::answers_in(client->next_frame()).at(0).message() == "accepted");
   asio::post(ioc, stop);
   running.join();
+}
+
+TEST_CASE("lent tcp: what a handler posts still runs where the last call and its connection end together") {
+  asio::io_context ioc(GENERATE(BOOST_ASIO_CONCURRENCY_HINT_DEFAULT, 1, BOOST_ASIO_CONCURRENCY_HINT_UNSAFE));
+  braid::runtime rt(ioc);
+  braid::channel channel(rt);
+  server_test::raw_listener listening;
+  channel.init("127.0.0.1:" + std::to_string(listening.port()), {.timeout = 60s, .connect_timeout = 60s});
+  bool next = false;
+  EchoResponse response;
+  channel.async_call(echo(), request(), response, [&](error_code) { asio::post(ioc, [&] { next = true; }); });
+  auto requested = std::async(std::launch::async, [&] {
+    auto accepted = listening.accept();
+    const std::string frame = accepted.next_frame();
+    return std::pair(std::move(accepted), frame);
+  });
+  while (requested.wait_for(0s) != std::future_status::ready) ioc.run_one_for(1ms);
+  // Nobody runs the context now, so that it will find the answer and the end at once.
+  auto [server, frame] = requested.get();
+  server.send(answer_to(frame));
+  server.end_sending();
+  wait_until([&server = server] { return server.all_arrived(); });
+  ioc.run_for(60s);
+  CHECK(ioc.stopped());
+  CHECK(response.message() == "answered");
+  CHECK(next);
 }
 
 TEST_CASE("lent tcp: synchronous calls and stops from outside work while a thread runs the context") {

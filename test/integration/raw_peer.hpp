@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -56,6 +57,13 @@ class raw_peer {
     }
   }
   void end_sending() { ::shutdown(fd_, SHUT_WR); }
+  /// After end_sending(): whether the other side's system has all that was sent, and its end.
+  bool all_arrived() const {
+    tcp_info told{};
+    socklen_t size = sizeof told;
+    require(::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &told, &size) == 0);
+    return told.tcpi_state == TCP_FIN_WAIT2;
+  }
   void reset() {
     const linger now{.l_onoff = 1, .l_linger = 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
