@@ -7,6 +7,8 @@
 #include <boost/asio/error.hpp>
 #include <boost/system/errc.hpp>
 
+#include <chrono>
+
 namespace braid::net {
 namespace {
 
@@ -20,22 +22,19 @@ error_code check(const endpoint& where) noexcept {
 class connect_state : public boost::intrusive_ref_counter<connect_state, boost::thread_unsafe_counter> {
  public:
   connect_state(core::loop& home, const endpoint& to, connect_events& events)
-      : home_(home), socket_(home.executor()), to_(to), events_(&events) {}
+      : home_(home), socket_(home.executor()), to_(to), events_(&events), retry_(this) {}
 
   void start(const transport_options& options) {
     error_code ec = check(to_);
     if (!ec) socket_.open(protocol_of(to_), ec);
     if (ec) return home_.after_turn([self = pointer(this), ec] { self->finish(ec); });
     if (is_tcp()) apply_tcp(options, socket_.native_handle());
-    socket_.async_connect(socket_address(to_), [self = pointer(this)](const error_code& result) mutable {
-      const core::entry here(self->home_);
-      const pointer kept = std::move(self);  // let go inside the entry
-      kept->finish(result);
-    });
+    connect();
   }
 
   void abandon() noexcept {
     events_ = nullptr;
+    retry_.cancel();
     error_code ignored;
     socket_.close(ignored);
   }
@@ -43,11 +42,47 @@ class connect_state : public boost::intrusive_ref_counter<connect_state, boost::
  private:
   using pointer = boost::intrusive_ptr<connect_state>;
 
+  static constexpr auto pause_at_full_queue = std::chrono::milliseconds(10);
+
+  struct retry_timer : core::timer_node {
+    explicit retry_timer(connect_state* owner)
+        : timer_node([](timer_node& node) { static_cast<retry_timer&>(node).owner->connect_again(); }),
+          owner(owner) {}
+    connect_state* owner;
+  };
+
   bool is_tcp() const noexcept { return to_.is_literal(); }
+
+  void connect() {
+    socket_.async_connect(socket_address(to_), [self = pointer(this)](const error_code& result) mutable {
+      const core::entry here(self->home_);
+      const pointer kept = std::move(self);  // let go inside the entry
+      kept->finish(result);
+    });
+  }
+
+  /// A unix listener whose queue is full refuses with EAGAIN and leaves the socket as it was: unconnected,
+  /// and so writable without an error, which Asio takes for the end of a connect that was under way.
+  bool found_full_queue() {
+    if (is_tcp()) return false;
+    error_code ec;
+    socket_.remote_endpoint(ec);
+    return ec == boost::asio::error::not_connected;
+  }
+
+  void connect_again() {
+    error_code ec;
+    socket_.close(ec);
+    socket_.open(protocol_of(to_), ec);
+    if (ec) return finish(ec);
+    connect();
+  }
 
   void finish(error_code ec) {
     if (!events_) return;
     core::turn in_turn(home_);
+    // Until there is room; how long, that is the owner's to say.
+    if (!ec && found_full_queue()) return home_.arm(retry_, home_.after(pause_at_full_queue));
     connect_events& events = *std::exchange(events_, nullptr);
     if (!ec && is_tcp() && connected_to_itself(socket_.native_handle())) ec = refuse_itself();
     if (ec) return events.on_connect_failed(ec);
@@ -67,6 +102,7 @@ class connect_state : public boost::intrusive_ref_counter<connect_state, boost::
   system_socket socket_;
   const endpoint to_;
   connect_events* events_;
+  retry_timer retry_;
 };
 
 class system_connecting final : public connecting {

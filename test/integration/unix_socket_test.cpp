@@ -101,6 +101,51 @@ TEST_CASE("unix: a peer that does not read blocks the writer, which goes on when
   CHECK(eventually(pair.second, [&] { return pair.far().received.size() == written; }));
 }
 
+TEST_CASE("unix: a connect waits while the listener's queue is full, and can be abandoned", "[unix_socket]") {
+  const temporary_directory directory;
+  const std::string path = directory.file("s");
+  const int listening = bind_plainly(path);
+  REQUIRE(::listen(listening, 0) == 0);
+  two_loops loops;
+  const endpoint at = endpoint::parse("unix:" + path).value();
+  caller in_queue;
+  on(loops.first, [&] { in_queue.connect(at); });
+  REQUIRE(eventually(loops.first, [&] { return in_queue.stream != nullptr; }));
+
+  caller waiting;
+  caller impatient;
+  on(loops.first, [&] {
+    waiting.connect(at);
+    impatient.connect(at);
+  });
+  // What their sockets say at once has been heard when the loop has been to the system and back twice.
+  for (int i = 0; i < 2; ++i) {
+    caller later;
+    on(loops.first, [&] { later.connect(endpoint::parse(directory.address("none")).value()); });
+    REQUIRE(eventually(loops.first,
+                       [&] { return later.failed == error_code(ENOENT, boost::system::system_category()); }));
+    on(loops.first, [&] { later.attempt.reset(); });
+  }
+  on(loops.first, [&] {
+    CHECK(waiting.stream == nullptr);
+    CHECK_FALSE(waiting.failed);
+    impatient.attempt.reset();
+  });
+  const int first = ::accept(listening, nullptr, nullptr);
+  CHECK(eventually(loops.first, [&] { return waiting.stream != nullptr; }));
+  const int second = ::accept(listening, nullptr, nullptr);
+  error_code ec;
+  CHECK(on(loops.first, [&] { return write(*waiting.stream->stream, "ping", ec); }) == 4);
+  char text[4];
+  CHECK(::recv(second, text, sizeof text, MSG_WAITALL) == 4);
+  CHECK(impatient.stream == nullptr);
+  on(loops.first, [&] {
+    in_queue.stream.reset();
+    waiting.stream.reset();
+  });
+  for (const int each : {first, second, listening}) ::close(each);
+}
+
 TEST_CASE("unix: the end of sending leaves the other direction open, and a close is an end of file",
           "[unix_socket]") {
   const temporary_directory directory;
