@@ -66,6 +66,7 @@ struct stream_socket::writable_handler {
   void operator()(const error_code& ec) {
     const core::entry here(socket->home_);
     const pointer self = std::move(socket);
+    self->home_.background_ended();
     self->on_writable(ec);
   }
 };
@@ -184,6 +185,7 @@ void stream_socket::await_writable() {
     home_.after_turn([self = pointer(this), ec] { self->on_writable(ec); });
     return;
   }
+  home_.background_started();  // as for a read
   socket_.async_wait(system_socket::wait_write, writable_handler{this});
 }
 

@@ -218,6 +218,29 @@ TEST_CASE("lent tcp: what a handler posts still runs where the last call and its
   CHECK(next);
 }
 
+TEST_CASE("lent tcp: run() returns after a call whose request could not be written whole") {
+  asio::io_context ioc;
+  braid::runtime rt(ioc);
+  braid::channel channel(rt);
+  server_test::raw_listener listening;
+  channel.init("127.0.0.1:" + std::to_string(listening.port()),
+               {.connect_timeout = 60s, .tcp_user_timeout = 0ms});
+  told_call call;
+  call.start(channel, request(std::string(std::size_t{32} << 20, 'x')));
+  auto begun = std::async(std::launch::async, [&] {
+    auto accepted = listening.accept();
+    accepted.receive();
+    return accepted;
+  });
+  while (begun.wait_for(0s) != std::future_status::ready) ioc.run_one_for(1ms);
+  const auto reads_no_more = begun.get();
+  call.control.StartCancel();
+  ioc.run_for(20s);
+  CHECK(ioc.stopped());
+  CHECK(call.times == 1);
+  CHECK(call.ec == aborted);
+}
+
 TEST_CASE("lent tcp: synchronous calls and stops from outside work while a thread runs the context") {
   asio::io_context ioc;
   braid::runtime rt(ioc);
