@@ -64,6 +64,9 @@ struct shield::state : core::timer_node {
     node.attach(outer);
   }
   ~state() {
+    // What it leaves running is below the coroutine again.
+    if (node.is_root()) node.attach(owner.own_node());
+    node.hand_up_children();
     owner.exchange_deadline(outer_deadline);
     owner.exchange_node(outer);
   }
