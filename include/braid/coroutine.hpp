@@ -186,7 +186,8 @@ void sleep_for(std::chrono::nanoseconds duration, yield_context yield);
 ///
 /// What it does: while a shield lives, the coroutine waits as if it had not been cancelled, until `limit` has
 /// passed: then what it waits for is cancelled again. Shields nest: an inner one also ends with the one
-/// around it.
+/// around it. Calls and coroutines that are started inside are as long below the shield; those that it leaves
+/// running are the coroutine's, and cancelled at once if that is.
 ///
 /// Errors: throws `std::logic_error` outside of the coroutine of `yield`.
 ///

@@ -13,7 +13,7 @@ namespace braid::detail {
 
 coroutine::coroutine(core::loop& home, coroutine_body& body, const core::stack_pool::stack& whole,
                      const coroutine_context& context, std::shared_ptr<cancel_handle> handle)
-    : loop_(home), body_(body), stack_(whole), deadline_(context.deadline), handle_(std::move(handle)) {
+    : loop_(home), body_(body), stack_(whole), own_deadline_(context.deadline), handle_(std::move(handle)) {
   if (context.parent) own_node_.attach(*context.parent);
   if (handle_) handle_->bind(own_node_, home);
   loop_.add_live(*this);

@@ -50,6 +50,8 @@ class coroutine final : public core::live_node {
   bool is_cancelled() const noexcept { return own_node_.cancelled(); }
   /// When the call that it serves ends, or the innermost shield.
   core::time_point deadline() const noexcept { return deadline_; }
+  /// When the call that it serves ends, whatever shields there are.
+  core::time_point own_deadline() const noexcept { return own_deadline_; }
   core::time_point exchange_deadline(core::time_point other) noexcept {
     return std::exchange(deadline_, other);
   }
@@ -99,7 +101,8 @@ class coroutine final : public core::live_node {
   ready_hook ready_{*this};
   signal_node own_node_;
   signal_node* node_ = &own_node_;
-  core::time_point deadline_;
+  const core::time_point own_deadline_;
+  core::time_point deadline_ = own_deadline_;
   std::shared_ptr<cancel_handle> handle_;
 
   static constexpr unsigned refusals_borne = 16;

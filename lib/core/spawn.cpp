@@ -6,6 +6,8 @@
 #include <boost/asio/error.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace braid::detail {
 namespace {
 
@@ -62,7 +64,9 @@ void start_coroutine(const yield_context& parent, std::unique_ptr<coroutine_body
                      std::shared_ptr<cancel_handle> handle) {
   coroutine& above = parent.owner();
   if (!above.is_running()) throw_outside_coroutine();
-  start_or_refuse(above.home(), body.release(), {&above.own_node(), above.deadline()}, start_mode::soon,
+  // A shield that is left hands what is below it to the coroutine, whose own deadline then holds.
+  const core::time_point deadline = std::max(above.deadline(), above.own_deadline());
+  start_or_refuse(above.home(), body.release(), {&above.node(), deadline}, start_mode::soon,
                   std::move(handle));
 }
 

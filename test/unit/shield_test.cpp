@@ -80,3 +80,56 @@ TEST_CASE("shield: calls that it leaves running in a cancelled coroutine are can
   CHECK(w.ended == aborted);
   CHECK(w.control.result().cause == cancel_cause::user);
 }
+
+TEST_CASE("shield: a coroutine spawned inside waits as long as the shield lets its parent wait") {
+  std::string steps;
+  const auto child = [&](yield_context self) {
+    error_code ec;
+    braid::sleep_for(1ms, self[ec]);
+    if (!ec && self.cancelled() == cancel_cause::none) steps += "began ";
+    braid::sleep_for(1h, self[ec]);
+    steps += braid::to_string(self.cancelled());
+  };
+  bool at_limit = false;
+  SECTION("until its limit") { at_limit = true; }
+  SECTION("until it is left") {}
+  world w([&](yield_context self) {
+    error_code ec;
+    braid::sleep_for(1h, self[ec]);
+    const braid::shield guard(self, 1s);
+    braid::spawn(self, child);
+    braid::sleep_for(at_limit ? 1h : 500ms, self[ec]);
+  });
+  w.cancel();
+  w.sim.run_for(490ms);
+  CHECK(steps == "began ");
+  w.sim.run_for(20ms);
+  CHECK(steps == (at_limit ? "began " : "began user"));
+  w.sim.run_for(500ms);
+  CHECK(steps == (at_limit ? "began deadline" : "began user"));
+}
+
+TEST_CASE("shield: a coroutine spawned inside has its parent's deadline once the shield is left") {
+  bool went_on = false;
+  world w([&](yield_context self) {
+    {
+      const braid::shield guard(self, 100ms);
+      braid::spawn(self, [&](yield_context child) {
+        CHECK(child.deadline() == std::chrono::steady_clock::time_point::max());
+        braid::sleep_for(1s, child);
+        w.start_call();
+        error_code ec;
+        braid::sleep_for(1h, child[ec]);
+        went_on = child.cancelled() == cancel_cause::user;
+      });
+      braid::sleep_for(10ms, self);
+    }
+    braid::sleep_for(1h, self);
+  });
+  w.sim.run_for(2s);
+  REQUIRE(w.server.requests().size() == 1);
+  CHECK_FALSE(w.ended);
+  w.cancel();
+  CHECK(w.ended == aborted);
+  CHECK(went_on);
+}
