@@ -36,7 +36,8 @@ void memory_link::set(const testing::link_faults& faults) {
   const std::lock_guard lock(mutex_);
   faults_ = faults;
   for (const side each : {client, server}) {
-    towards_[each].writer_may_go_on = std::exchange(towards_[each].writer_waits, false);
+    direction& way = towards_[each];
+    if (std::exchange(way.writer_waits, false)) way.writer_may_go_on = true;
     notify(each);
   }
 }

@@ -332,6 +332,20 @@ TEST_CASE("memory network: a full window makes the writer wait until there is ro
   CHECK(w.near().writable == 1);
 }
 
+TEST_CASE("memory network: a writer that may go on does so although faults are set before it hears of it",
+          "[memory_network]") {
+  connected_world w({.window = 5});
+  w.on(w.server_loop, [&] { w.far().stream->pause_reading(); });
+  CHECK(w.send("abcdefg") == 5);
+  w.on(w.server_loop, [&] {
+    w.far().when_told = [&] { w.set({.window = 5}); };  // there is room by then
+    w.far().stream->resume_reading();
+  });
+  w.sim.run_for(1ms);
+  CHECK(w.far().received == "abcde");
+  CHECK(w.near().writable == 1);
+}
+
 TEST_CASE("memory network: a stalled connection keeps its bytes", "[memory_network]") {
   connected_world w({.stalled = true, .window = 3});
   CHECK(w.send("abcd") == 3);
