@@ -114,7 +114,8 @@ bool simulation::driver::run(core::loop& target) {
 
 core::time_point simulation::driver::next_timer() const {
   core::time_point first = core::time_point::max();
-  for (const driven& each : loops_) first = std::min(first, each.loop->next_timer());
+  for (const driven& each : loops_)
+    if (!each.running) first = std::min(first, each.loop->next_timer());  // else below us, and held up
   return first;
 }
 

@@ -269,6 +269,31 @@ TEST_CASE("simulation: a runtime that cannot stop is named instead of waited for
   CHECK(text.find("the immortal one") != std::string::npos);
 }
 
+TEST_CASE("simulation: timers of a loop that waits for another runtime's end come after it", "[simulation]") {
+  simulation sim(1);
+  braid::runtime node(sim.node_options());
+  auto other = std::make_unique<braid::runtime>(sim.node_options());
+  braid::spawn(*other, [](braid::yield_context yield) {
+    error_code ec;
+    braid::sleep_for(1h, yield[ec]);
+    const braid::shield clean_up(yield, 1s);
+    braid::sleep_for(100ms, yield);
+  });
+  std::chrono::nanoseconds woken{0}, ended{0};
+  braid::spawn(node, [&](braid::yield_context yield) {
+    braid::sleep_for(50ms, yield);
+    woken = sim.elapsed();
+  });
+  sim.run_for(1ms);
+  node.core()->at(0).post([&] {
+    other.reset();
+    ended = sim.elapsed();
+  });
+  CHECK(sim.run_until([&] { return woken > 0ns; }));
+  CHECK(ended >= 101ms);
+  CHECK(woken >= ended);
+}
+
 TEST_CASE("simulation: the same seed gives the same run, another seed another", "[simulation]") {
   const auto order = GENERATE(loop_order::fixed, loop_order::shuffled);
   const auto first = run_echo(7, order);
