@@ -181,7 +181,7 @@ failure describe_current_exception() {
   try {
     throw;
   } catch (const boost::system::system_error& e) {
-    return {e.code(), e.what()};
+    return {e.code() ? e.code() : error_code(errc::internal), e.what()};
   } catch (const std::exception& e) {
     return {errc::internal, e.what()};
   } catch (...) {

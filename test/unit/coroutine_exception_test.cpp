@@ -58,11 +58,13 @@ TEST_CASE("exceptions: one that leaves a coroutine is told to the token by code 
   CHECK(code_of(boost::system::system_error(refused, "first text")) == refused);
   CHECK(code_of(std::runtime_error("second text")) == braid::errc::internal);
   CHECK(code_of(7) == braid::errc::internal);
+  CHECK(code_of(boost::system::system_error(error_code(), "a success")) == braid::errc::internal);
   CHECK(lines.count("first text") == 1);
   CHECK(lines.count("second text") == 1);
   CHECK(lines.count("no std::exception") == 1);
-  CHECK(lines.count("error: the coroutine spawned at ") == 3);
-  CHECK(lines.count("coroutine_exception_test.cpp") == 3);
+  CHECK(lines.count("a success") == 1);
+  CHECK(lines.count("error: the coroutine spawned at ") == 4);
+  CHECK(lines.count("coroutine_exception_test.cpp") == 4);
 }
 
 TEST_CASE("exceptions: without a token they are logged, and the loop lives on") {
