@@ -47,8 +47,9 @@ void scope_link::attach(cancel_node& call, loop& home) noexcept {
   cancel_cause earlier;
   {
     const std::lock_guard lock(scope_->mutex_);
+    if (scope_->ended_) return;
     earlier = scope_->cause_;
-    if (!scope_->ended_ && earlier == cancel_cause::none) scope_->links_.push_back(*this);
+    if (earlier == cancel_cause::none) scope_->links_.push_back(*this);
   }
   call.cancel(earlier);
 }
