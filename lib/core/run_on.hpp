@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <utility>
 
@@ -48,7 +49,7 @@ class blocking_event {
 };
 
 /// Runs `function` on `home` and waits for it; on a lent loop, which perhaps nobody runs, on this thread. It
-/// must not run code of the program. False when the loop takes no more.
+/// must not run code of the program. Throws what it throws. False when the loop takes no more.
 template <typename Function>
 bool run_on(loop& home, Function&& function) {
   if (home.is_current()) {
@@ -57,11 +58,17 @@ bool run_on(loop& home, Function&& function) {
   }
   if (home.is_lent()) return home.visit(function);
   blocking_event done;
+  std::exception_ptr thrown;
   const bool accepted = home.post([&] {
-    function();
+    try {
+      function();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
     done.set();
   });
   if (accepted) done.wait(home.owner());
+  if (thrown) std::rethrow_exception(thrown);
   return accepted;
 }
 

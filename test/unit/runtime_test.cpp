@@ -1,4 +1,5 @@
 #include "core/loop.hpp"
+#include "core/run_on.hpp"
 #include "core/runtime_core.hpp"
 #include "coroutine_fixture.hpp"
 
@@ -511,4 +512,18 @@ TEST_CASE("loop: a program's handler that throws is logged, and the loop goes on
   CHECK(get(braid::spawn(
             rt, [](yield_context) { return 1; }, asio::use_future)) == 1);
   CHECK(lines.count("error: a handler on loop 0 threw: ") == 4);
+}
+
+TEST_CASE("run_on: what the function throws is thrown to who waits for it, on whatever thread") {
+  log_lines lines;
+  braid::runtime rt({.loops = 1, .log = lines.sink()});
+  auto& home = rt.core()->at(0);
+  CHECK_THROWS_AS(braid::core::run_on(home, [] { throw std::bad_alloc(); }), std::bad_alloc);
+  bool ran = false;
+  CHECK(braid::core::run_on(home, [&] {
+    CHECK_THROWS_AS(braid::core::run_on(home, [] { throw std::bad_alloc(); }), std::bad_alloc);
+    ran = true;
+  }));
+  CHECK(ran);
+  CHECK(lines.all().empty());
 }
