@@ -16,9 +16,10 @@ namespace {
 
 constinit thread_local loop* current_loop = nullptr;
 
-// A loop serves one thread and keeps its descriptors to that thread, so Asio's locks around each descriptor's
-// state have nothing to protect; the scheduler's lock stays, since other threads post.
-constexpr int concurrency_hint = BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO;
+// One thread runs a loop, so what it posts to itself takes no lock. All locks stay, also those around each
+// descriptor's state, which nobody contends for: other threads post, and the program may start operations of
+// its own I/O objects anywhere.
+constexpr int concurrency_hint = 1;
 
 // A chain of wake-ups longer than this goes on in the next turn, so that it cannot keep the loop from its
 // sockets and timers. Combos nested deeper than it is long would notice.

@@ -3,6 +3,9 @@
 #include "net/socket_options.hpp"
 #include "network_fixture.hpp"
 
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/use_future.hpp>
+
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -359,4 +362,20 @@ TEST_CASE("tcp: without descriptors accepting pauses, says so, and goes on", "[t
   CHECK(server.failed.front() == error::no_descriptors);
   CHECK(eventually(loops.second, [&] { return server.ends.size() == 1; }));
   ::close(client);
+}
+
+// Threads share the state that Asio keeps of a descriptor there; that they do not race for it, only
+// ThreadSanitizer sees.
+TEST_CASE("loop: the program's own sockets may be used on another thread than their loop's",
+          "[tcp_network]") {
+  boost::asio::io_context unused;
+  boost::asio::ip::tcp::acceptor listening(unused, {boost::asio::ip::address_v4::loopback(), 0});
+  braid::runtime rt({.loops = 1});
+  int connected = 0;
+  for (int i = 0; i < 50; ++i) {
+    boost::asio::ip::tcp::socket made(rt.get_executor());
+    made.async_connect(listening.local_endpoint(), boost::asio::use_future).get();
+    connected += made.is_open() ? 1 : 0;
+  }
+  CHECK(connected == 50);
 }
