@@ -143,7 +143,7 @@ void outbound_queue::emptied() noexcept {
   first_ = 0;
   tail_used_ = 0;
   block_size_ = min_block;
-  if (tail_.capacity() <= max_block) give_spare(tail_);
+  if (tail_ && tail_.capacity() <= max_block) give_spare(tail_);
   tail_.reset();
 }
 

@@ -164,6 +164,29 @@ TEST_CASE("outbound_queue: a steady small load reuses one block") {
   CHECK(vectors[0].iov_base == where);
 }
 
+TEST_CASE("outbound_queue: one that only kept pieces by reference leaves the spare blocks as they are") {
+  const auto block_of = [](outbound_queue& queue) {
+    queue.append("x");
+    std::array<iovec, 1> vectors{};
+    queue.gather(vectors);
+    queue.consume(1);
+    return vectors[0].iov_base;
+  };
+  outbound_queue queue;
+  const void* const where = block_of(queue);
+  const std::string large(outbound_queue::copy_limit + 1, 'L');
+  for (int i = 0; i < 20; ++i) {
+    outbound_queue other;
+    other.append(buffer::wrap(large.data(), large.size(), [] {}));
+    other.consume(large.size());
+  }
+  for (int i = 0; i < 10; ++i) {
+    // If a block were given back to the system, this would get it.
+    const braid::detail::block_ref other(outbound_queue::min_block);
+    CHECK(block_of(queue) == where);
+  }
+}
+
 TEST_CASE("outbound_queue: works while its thread ends, after what the thread keeps is gone") {
   struct last_words {
     explicit last_words(bool& told) : intact(told) {}
