@@ -21,6 +21,7 @@ constexpr core::time_point start_of_time{1h};  // so that instants before the st
 constexpr int most_in_a_row = 1000;
 // Rounds that a shutdown may take without any progress of the clock, and how far that may go.
 constexpr std::size_t most_rounds_at_an_instant = 1'000'000;
+constexpr std::size_t most_rounds_in_a_coroutine = 100;  // where no other one is resumed
 constexpr auto longest_shutdown = 24h;
 
 core::time_point later(core::time_point from, std::chrono::nanoseconds by) noexcept {
@@ -134,6 +135,8 @@ bool simulation::driver::run_until(const std::function<bool()>& done, core::time
 
 void simulation::driver::drive_until(const std::function<bool()>& done) {
   const core::time_point limit = later(now_, longest_shutdown);
+  const core::loop* const outer = core::loop::current();
+  const bool in_coroutine = outer && outer->running_coroutine();
   std::size_t rounds = 0;
   for (;;) {
     const core::time_point before = now_;
@@ -142,6 +145,8 @@ void simulation::driver::drive_until(const std::function<bool()>& done) {
     if (done()) return;
     if (!ran && !advance(limit)) give_up(idle() ? "nothing is left to run" : "it has taken a day");
     rounds = now_ == before ? rounds + 1 : 0;
+    if (in_coroutine && rounds > most_rounds_in_a_coroutine)
+      give_up("it is waited for inside a coroutine, where no other is resumed");
     if (rounds > most_rounds_at_an_instant) give_up("it does not get on");
   }
 }

@@ -2,52 +2,20 @@
 #include "core/run_on.hpp"
 #include "core/runtime_core.hpp"
 #include "coroutine_fixture.hpp"
+#include "unit/child_process.hpp"
 
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <catch2/catch.hpp>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
 #include <atomic>
-#include <csignal>
 #include <memory>
 #include <optional>
 #include <random>
 
 using namespace std::chrono_literals;
 using namespace coroutine_fixture;
-
-namespace {
-
-/// Runs `act` in a child process and returns how it ended and what it wrote to standard error.
-template <typename Act>
-std::pair<int, std::string> in_child(Act act) {
-  int pipe_ends[2];
-  REQUIRE(::pipe(pipe_ends) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::signal(SIGABRT, SIG_DFL);  // Catch2 would report it as a failed test
-    ::dup2(pipe_ends[1], STDERR_FILENO);
-    ::close(pipe_ends[0]);
-    act();
-    ::_exit(0);
-  }
-  ::close(pipe_ends[1]);
-  std::string text;
-  std::array<char, 512> buffer;
-  for (ssize_t n; (n = ::read(pipe_ends[0], buffer.data(), buffer.size())) > 0;) {
-    text.append(buffer.data(), static_cast<std::size_t>(n));
-  }
-  ::close(pipe_ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return {status, text};
-}
-
-}  // namespace
+using child_process::in_child;
 
 TEST_CASE("runtime: destroyed right after its construction") {
   for (int i = 0; i < 50; ++i) braid::runtime rt({.loops = 3});

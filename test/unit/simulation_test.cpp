@@ -6,16 +6,12 @@
 #include "core/runtime_core.hpp"
 #include "net/resolver.hpp"
 #include "net/transport.hpp"
+#include "unit/child_process.hpp"
 
 #include <boost/asio/error.hpp>
 #include <catch2/catch.hpp>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
 #include <chrono>
-#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
@@ -115,6 +111,14 @@ braid::testing::trace run_echo(std::uint64_t seed, loop_order order) {
   for (echo_node* each : {&one, &two, &three}) each->call(at, 20);
   CHECK(sim.run_until([&] { return one.rounds_left() + two.rounds_left() + three.rounds_left() == 0; }));
   return sim.trace();
+}
+
+// What a process that does this writes to standard error before it aborts.
+template <typename Function>
+std::string last_words_of(Function function) {
+  const auto [status, text] = child_process::in_child(std::move(function));
+  CHECK(WIFSIGNALED(status));
+  return text;
 }
 
 }  // namespace
@@ -237,38 +241,6 @@ TEST_CASE("simulation: code of one runtime may destroy another", "[simulation]")
   CHECK(on_own_loop);
 }
 
-TEST_CASE("simulation: a runtime that cannot stop is named instead of waited for", "[simulation]") {
-  std::array<int, 2> pipe_ends{};
-  REQUIRE(::pipe(pipe_ends.data()) == 0);
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::dup2(pipe_ends[1], 2);
-    struct immortal : braid::core::live_node {
-      void cancel_for_shutdown() noexcept override {}
-      std::string describe() const override { return "the immortal one"; }
-    };
-    simulation sim(1);
-    static immortal never_ends;
-    std::signal(SIGABRT, SIG_DFL);
-    {
-      braid::runtime node(sim.node_options());
-      node.core()->at(0).add_live(never_ends);
-    }
-    ::_exit(0);
-  }
-  ::close(pipe_ends[1]);
-  std::string text(1000, '\0');
-  std::size_t size = 0;
-  for (ssize_t n = 1; n > 0 && size < text.size(); size += static_cast<std::size_t>(n))
-    n = ::read(pipe_ends[0], text.data() + size, text.size() - size);
-  ::close(pipe_ends[0]);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFSIGNALED(status));
-  CHECK(text.find("the immortal one") != std::string::npos);
-}
-
 TEST_CASE("simulation: timers of a loop that waits for another runtime's end come after it", "[simulation]") {
   simulation sim(1);
   braid::runtime node(sim.node_options());
@@ -292,6 +264,36 @@ TEST_CASE("simulation: timers of a loop that waits for another runtime's end com
   CHECK(sim.run_until([&] { return woken > 0ns; }));
   CHECK(ended >= 101ms);
   CHECK(woken >= ended);
+}
+
+TEST_CASE("simulation: a runtime that cannot stop is named instead of waited for", "[simulation]") {
+  const std::string text = last_words_of([] {
+    struct immortal : braid::core::live_node {
+      void cancel_for_shutdown() noexcept override {}
+      std::string describe() const override { return "the immortal one"; }
+    };
+    simulation sim(1);
+    static immortal never_ends;
+    braid::runtime node(sim.node_options());
+    node.core()->at(0).add_live(never_ends);
+  });
+  CHECK(text.find("the immortal one") != std::string::npos);
+}
+
+TEST_CASE("simulation: a runtime whose coroutines would have to end inside another's is told so",
+          "[simulation]") {
+  const std::string text = last_words_of([] {
+    simulation sim(1);
+    braid::runtime node(sim.node_options());
+    auto other = std::make_unique<braid::runtime>(sim.node_options());
+    braid::spawn(*other, [](braid::yield_context yield) { braid::sleep_for(1h, yield); });
+    braid::spawn(node, [&](braid::yield_context yield) {
+      braid::sleep_for(1ms, yield);
+      other.reset();
+    });
+    sim.run_for(1s);
+  });
+  CHECK(text.find("inside a coroutine") != std::string::npos);
 }
 
 TEST_CASE("simulation: the same seed gives the same run, another seed another", "[simulation]") {
