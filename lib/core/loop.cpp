@@ -253,9 +253,7 @@ void loop::run_thread() {
   leave();
 }
 
-// Runs handlers; false when one has thrown. It was the program's own: nothing of the library's is harmed.
-template <typename Run>
-bool loop::surviving(Run run) noexcept {
+bool loop::surviving(const std::function<void()>& run) noexcept {
   try {
     run();
     return true;

@@ -17,6 +17,7 @@
 #include <boost/intrusive/slist.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -188,6 +189,9 @@ class loop {
   void enter() noexcept;  ///< Makes this the thread's current loop.
   void leave() noexcept;
   std::size_t poll();  ///< Runs what is ready now; returns how many handlers ran.
+  /// Runs handlers; false when one has thrown, which is logged. It was the program's own: nothing of the
+  /// library's is harmed.
+  bool surviving(const std::function<void()>& run) noexcept;
   void begin_shutdown() noexcept;
   /// Whether nothing is left to run.
   bool quiescent() noexcept;
@@ -235,8 +239,6 @@ class loop {
   void run_round() noexcept;
   void run_next_hook() noexcept;
   void run_hooks() noexcept;
-  template <typename Run>
-  bool surviving(Run run) noexcept;
   void post_turn() noexcept;
   bool is_closed() noexcept;
   /// Whether a handler that Asio calls by itself has been called inside a turn: the program runs the context

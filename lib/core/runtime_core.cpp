@@ -127,10 +127,12 @@ void runtime_core::close_loops() noexcept {
 }
 
 void runtime_core::close_driven_loops() noexcept {
-  environment_.driver->drive_until([this] {
+  const auto closed = [this] {
     return std::ranges::all_of(loops_, [](auto& each) { return each->quiescent(); }) &&
            std::ranges::all_of(loops_, [](auto& each) { return each->close_if_quiescent(); });
-  });
+  };
+  while (!loops_.front()->surviving([&] { environment_.driver->drive_until(closed); }))
+    ;
   for (auto& each : loops_) environment_.driver->remove(*each);
   // What another loop had posted before the end still runs, as it does where loops have threads.
   loop* const outer = loop::current();

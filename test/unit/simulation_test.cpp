@@ -14,6 +14,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -264,6 +265,32 @@ TEST_CASE("simulation: timers of a loop that waits for another runtime's end com
   CHECK(sim.run_until([&] { return woken > 0ns; }));
   CHECK(ended >= 101ms);
   CHECK(woken >= ended);
+}
+
+TEST_CASE("simulation: what a handler throws while its runtime ends is logged, and the end goes on",
+          "[simulation]") {
+  simulation sim(1);
+  std::string logged;
+  auto options = sim.node_options();
+  options.log = [&](braid::log_level, std::string_view text, std::span<const braid::log_field>) {
+    logged += text;
+  };
+  auto node = std::make_unique<braid::runtime>(std::move(options));
+  braid::spawn(
+      *node, [](braid::yield_context yield) { braid::sleep_for(1h, yield); },
+      [](error_code) { throw std::runtime_error("told of an end"); });
+  bool ended = false;
+  braid::spawn(
+      *node,
+      [](braid::yield_context yield) {
+        const braid::shield clean_up(yield, 1s);
+        braid::sleep_for(10ms, yield);
+      },
+      [&](error_code) { ended = true; });
+  sim.run_for(1ms);
+  node.reset();
+  CHECK(ended);
+  CHECK(logged.find("a handler on loop 0 threw: told of an end") != std::string::npos);
 }
 
 TEST_CASE("simulation: a runtime that cannot stop is named instead of waited for", "[simulation]") {
