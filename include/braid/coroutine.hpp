@@ -150,7 +150,8 @@ class yield_context {
   /// Why this coroutine was cancelled; cancel_cause::none when it was not.
   cancel_cause cancelled() const noexcept;
 
-  /// The instant at which the call that this coroutine serves ends; time_point::max() when there is none.
+  /// The instant at which the call that this coroutine serves ends, inside a shield that at which the shield
+  /// does; time_point::max() when there is none.
   std::chrono::steady_clock::time_point deadline() const noexcept;
 
   /// The time on the coroutine's loop: real, or virtual in a simulation.

@@ -44,8 +44,9 @@ using log_sink = std::function<void(log_level, std::string_view text, std::span<
 
 /// The default sink: one line "braid <level>: <text> name=value …" in one write to standard error.
 ///
-/// Control characters are escaped, a value with a space or a quote in it is quoted, and a line ends at 4096
-/// bytes at the latest, so that lines of several processes do not mix in a pipe. No time stamp is added.
+/// Control characters are escaped, a value that is empty or has a space, a quote or "=" in it is quoted, and
+/// a line ends at 4096 bytes at the latest, so that lines of several processes do not mix in a pipe. No time
+/// stamp is added.
 void stderr_log_sink(log_level level, std::string_view text, std::span<const log_field> fields);
 
 /// A sink and the least level it is to be called for.

@@ -77,13 +77,12 @@ struct runtime_options {
 ///
 /// Threads: one at a time runs the context; another may after it. Two at once are reported in the log at
 /// level error, and made to wait for one another while they run code of the runtime. A context that was made
-/// with `BOOST_ASIO_CONCURRENCY_HINT_UNSAFE` is for a program in which one thread does everything. Where one
-/// thread runs the context after another, a suspended coroutine may go on on another thread than before: its
-/// code must not keep over a suspension what belongs to the thread, as compilers do with the address of
-/// `errno` and of thread_local variables in one function. Running
+/// with `BOOST_ASIO_CONCURRENCY_HINT_UNSAFE` is for a program in which one thread does everything. Running
 /// the context inside a coroutine of the runtime or a completion handler that it calls throws
 /// std::logic_error from there, once something of the runtime would run; so does nothing else. It must be run
-/// on a thread's own stack.
+/// on a thread's own stack. Where one thread runs it after another, a suspended coroutine goes on on another
+/// thread than before: a function of it that uses `errno` or thread_local variables both before and after a
+/// suspension may find those of the first thread, since compilers keep their addresses.
 ///
 /// Work: `run()` does not return while calls or coroutines are running or a server is listening. Connections
 /// that are idle and timers do not count.

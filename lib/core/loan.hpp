@@ -78,7 +78,7 @@ class loan
 
   loop& loop_;
   boost::asio::io_context& context_;
-  loan_service* service_;  // null once the loop is closed
+  loan_service* service_;  // the context's; not to be used once that is gone
 
   std::atomic<const void*> holder_{nullptr};  // the thread
   std::atomic<bool> may_run_handlers_{false};

@@ -87,8 +87,9 @@ class live_node
 
 /// One thread's event loop: an io_context, a timer wheel, a stack pool, a ready queue.
 ///
-/// Everything but post() and now() is for the loop's own thread; on a loop whose context is lent (see loan),
-/// for the thread that is in a turn or an entry.
+/// Everything is for the loop's own thread; on a loop whose context is lent (see loan), for the thread that
+/// is in a turn or an entry. For any thread are now(), post(), visit(), runs_here(), context_gone(),
+/// context_ends_here() and what says so.
 class loop {
  public:
   /// \param lent  the program's own context, which it runs itself; null: the loop makes one.

@@ -15,8 +15,8 @@ namespace braid::core {
 /// One coroutine's line of execution: where it is suspended, or who resumed it.
 ///
 /// Control is asymmetric: resume() runs the coroutine until it suspends or ends, suspend() goes back to the
-/// caller of resume(). Each side keeps its own exceptions in flight. A coroutine stays on the thread of its
-/// first resume(), and nothing here allocates.
+/// caller of resume(). Each side keeps its own exceptions in flight. Nothing here allocates. Whoever resumes
+/// decides the thread: a loop's own, always the same; on a lent context, the one that runs it then.
 ///
 /// A suspended coroutine is never unwound from outside: destroying this object while it is suspended leaves
 /// its frames as they are, and the stack must then not be reused. The object may lie on the stack itself, in
