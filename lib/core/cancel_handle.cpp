@@ -49,11 +49,6 @@ void cancel_handle::carry_out(cancel_cause cause, cancel_extent extent) noexcept
   if (node && !(only_if_unsent && node->anything_sent())) node->cancel(cause);
 }
 
-bool cancel_handle::requested() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return requested_ != cancel_cause::none;
-}
-
 bool cancel_handle::ended() const noexcept {
   const std::lock_guard lock(mutex_);
   return ended_;

@@ -29,8 +29,6 @@ class cancel_handle : public std::enable_shared_from_this<cancel_handle> {
   void request(cancel_cause cause, cancel_extent extent = cancel_extent::whatever_was_done) noexcept;
   /// Whether release() was called.
   bool ended() const noexcept;
-  /// Whether a request came before bind().
-  bool requested() const noexcept;
 
  private:
   void carry_out(cancel_cause cause, cancel_extent extent) noexcept;

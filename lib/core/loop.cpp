@@ -272,8 +272,6 @@ void loop::drain() {
   for (int i = 0; i < limit && ran != 0; ++i) surviving([&] { ran = context_.poll_one(); });
 }
 
-std::size_t loop::poll() { return context_.poll(); }
-
 void loop::begin_shutdown() noexcept {
   if (std::exchange(stopping_, true)) return;
   decltype(live_) not_reached;

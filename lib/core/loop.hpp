@@ -189,7 +189,6 @@ class loop {
   void run_thread();
   void enter() noexcept;  ///< Makes this the thread's current loop.
   void leave() noexcept;
-  std::size_t poll();  ///< Runs what is ready now; returns how many handlers ran.
   /// Runs handlers; false when one has thrown, which is logged. It was the program's own: nothing of the
   /// library's is harmed.
   bool surviving(const std::function<void()>& run) noexcept;

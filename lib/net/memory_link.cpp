@@ -194,11 +194,6 @@ bool memory_link::take_writable(side which) {
   return std::exchange(towards_[other(which)].writer_may_go_on, false);
 }
 
-void memory_link::nudge(side which) {
-  const std::lock_guard lock(mutex_);
-  notify(which);
-}
-
 void memory_link::notify(side which) {
   if (memory_end* const end = ends_[which].end) end->nudge();
 }

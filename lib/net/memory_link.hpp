@@ -56,8 +56,6 @@ class memory_link {
   void pop(side which);
   /// Whether a writer that was short of room may go on; asked once for each time.
   bool take_writable(side which);
-  /// Calls the end again soon.
-  void nudge(side which);
 
  private:
   enum class kind { data, end, reset };

@@ -24,10 +24,6 @@ constexpr std::size_t most_rounds_at_an_instant = 1'000'000;
 constexpr std::size_t most_rounds_in_a_coroutine = 100;  // where no other one is resumed
 constexpr auto longest_shutdown = 24h;
 
-core::time_point later(core::time_point from, std::chrono::nanoseconds by) noexcept {
-  return by < core::time_point::max() - from ? from + by : core::time_point::max();
-}
-
 }  // namespace
 
 std::uint64_t trace::hash() const noexcept {
@@ -134,7 +130,7 @@ bool simulation::driver::run_until(const std::function<bool()>& done, core::time
 }
 
 void simulation::driver::drive_until(const std::function<bool()>& done) {
-  const core::time_point limit = later(now_, longest_shutdown);
+  const core::time_point limit = core::saturating_add(now_, longest_shutdown);
   const core::loop* const outer = core::loop::current();
   const bool in_coroutine = outer && outer->running_coroutine();
   std::size_t rounds = 0;
@@ -194,17 +190,17 @@ simulation::time_point simulation::now() const noexcept { return driver_->now();
 simulation::duration simulation::elapsed() const noexcept { return driver_->now() - start_of_time; }
 
 void simulation::run_for(duration length) {
-  const core::time_point end = later(now(), length);
+  const core::time_point end = core::saturating_add(now(), length);
   driver_->run_until([] { return false; }, end);
   driver_->set_now(end);
 }
 
 bool simulation::run_until(const std::function<bool()>& done, duration within) {
-  return driver_->run_until(done, later(now(), within));
+  return driver_->run_until(done, core::saturating_add(now(), within));
 }
 
 bool simulation::run_until_idle(duration within) {
-  const core::time_point limit = later(now(), within);
+  const core::time_point limit = core::saturating_add(now(), within);
   driver_->run_until([] { return false; }, limit);
   return driver_->idle();
 }
