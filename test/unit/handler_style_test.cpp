@@ -83,6 +83,27 @@ TEST_CASE("handler: calls downstream end at the deadline of the server call, in 
   CHECK(w.made().ended_at <= 52ms);
 }
 
+TEST_CASE(
+    "handler: calls downstream end at their channel's own timeout where that is earlier, in each style") {
+  const style written = GENERATE(values(all_styles));
+  const placement where = on_a_loop();
+  world w(50ms);
+  serve(w, written, where);
+  client_call made;
+  made.request.set_message("slow");
+  made.request.set_sleep_ms(60'000);
+  w.call(made, 5000ms);
+  w.finish(made);
+  CHECK(made.ec == errc::timed_out);
+  CHECK(made.control.result().origin ==
+        braid::outcome_origin::peer);  // the handler's answer, long before 5 s
+  CHECK(made.ended_at >= 50ms);
+  CHECK(made.ended_at <= 52ms);
+  CHECK(w.made().control.result().cause == cancel_cause::deadline);
+  CHECK(w.made().ended_at >= 50ms);
+  CHECK(w.made().ended_at <= 52ms);
+}
+
 TEST_CASE("handler: calls downstream are cancelled when the client is gone, in each style") {
   const style written = GENERATE(values(all_styles));
   const placement where = on_a_loop();

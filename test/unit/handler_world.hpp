@@ -66,7 +66,8 @@ struct downstream_call {
 
 // A client, a server of two loops whose handler is the test's, and a server behind that one.
 struct world {
-  world() {
+  /// The handler's calls have this timeout of their own.
+  explicit world(std::chrono::nanoseconds down_timeout = -1ns) {
     behind.handle(&EchoService::Echo,
                   [](server_call& call, const EchoRequest& q, EchoResponse& r, yield_context yield) {
                     if (q.has_sleep_ms()) braid::sleep_for(std::chrono::milliseconds(q.sleep_ms()), yield);
@@ -74,7 +75,7 @@ struct world {
                     r.set_message("behind: " + q.message());
                   });
     behind.start("10.0.0.2:80");
-    down.init("10.0.0.2:80", {.timeout = -1ns});
+    down.init("10.0.0.2:80", {.timeout = down_timeout});
   }
   ~world() { server.reset(); }
 
