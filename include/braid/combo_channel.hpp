@@ -38,7 +38,7 @@ class combo_call {
 
   /// The method that the user calls.
   const google::protobuf::MethodDescriptor& method() const noexcept;
-  /// The request: the user's, or a copy where the user may destroy it during the call.
+  /// The request: a copy of the user's, since run() may go on when the call has ended without it.
   const google::protobuf::Message& request() const noexcept;
   /// A scratch copy of the user's response, empty at first; it is swapped into the user's when the call
   /// succeeds.

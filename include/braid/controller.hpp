@@ -118,8 +118,10 @@ class controller final : public controller_base {
   /// once this has returned. set_detached() goes before it.
   void set_parent(call_parent& parent) { parent_ = parent.scope(); }
 
-  /// Promises that the request outlives the call, so that no combo copies it. Default: it may go once the
-  /// call has been started asynchronously.
+  /// Promises that the request outlives the call, so that no parallel channel copies it. Default: it may go
+  /// once the call has been started asynchronously. What may go on when the call has ended has a copy all the
+  /// same: a combo_channel of the program's own, interceptors, a sub channel of another runtime, a
+  /// synchronous call whose thread does not wait longer than the deadline.
   void set_request_outlives_call(bool outlives) noexcept { request_outlives_call_ = outlives; }
   /// What set_request_outlives_call() was given.
   bool request_outlives_call() const noexcept { return request_outlives_call_; }

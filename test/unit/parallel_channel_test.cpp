@@ -1,3 +1,5 @@
+#include "core/loop.hpp"
+#include "core/runtime_core.hpp"
 #include "parallel_fixture.hpp"
 
 #include <boost/asio/error.hpp>
@@ -444,6 +446,62 @@ TEST_CASE("parallel: the request is free after the start, unless it promises to 
   }
   REQUIRE(in.sim.run_until([&] { return call.ended(); }));
   CHECK(call.response.message() == "kept");
+}
+
+TEST_CASE("parallel: a request that outlives its call is not copied, another one is where it must be",
+          "[parallel]") {
+  enum class from { elsewhere, its_loop, coroutine_that_goes_on, coroutine_that_waits };
+  const auto started =
+      GENERATE(from::elsewhere, from::its_loop, from::coroutine_that_goes_on, from::coroutine_that_waits);
+  const bool outlives = GENERATE(false, true);
+  world in;
+  const google::protobuf::Message* mapped = nullptr;
+  const google::protobuf::Message* nested = nullptr;
+  const google::protobuf::Message* run = nullptr;
+  const auto note = [](const google::protobuf::Message*& where) {
+    return map_with([&where](auto, auto, const auto& method, const auto& request, auto&) {
+      where = &request;
+      return same_call(method);
+    });
+  };
+  auto inner = std::make_shared<braid::parallel_channel>(in.rt);
+  inner->add_channel(std::make_shared<braid::combo_channel>(in.rt,
+                                                            [&](braid::combo_call& call, auto) {
+                                                              run = &call.request();
+                                                              call.succeed();
+                                                            }),
+                     note(nested));
+  braid::parallel_channel channel(in.rt);
+  channel.add_channel(inner, note(mapped));
+  test_call call;
+  call.control.set_request_outlives_call(outlives);
+  const auto start = [&] {
+    in.start(channel, call);
+    CHECK((mapped != nullptr) == (started != from::elsewhere));  // on its loop at once
+  };
+  switch (started) {
+    case from::elsewhere:
+      start();
+      break;
+    case from::its_loop:
+      in.rt.core()->at(0).post(start);
+      break;
+    case from::coroutine_that_goes_on:
+      braid::spawn(in.rt, [&](braid::yield_context) { start(); });
+      break;
+    case from::coroutine_that_waits:
+      braid::spawn(in.rt, [&](braid::yield_context yield) {
+        channel.async_call(echo_method(), call.control, call.request, call.response, yield[call.ec]);
+        ++call.completions;
+      });
+      break;
+  }
+  REQUIRE(in.sim.run_until([&] { return call.ended(); }));
+  CHECK(call.code() == 0);
+  if (outlives || started == from::coroutine_that_waits) CHECK(mapped == &call.request);
+  if (!outlives && started == from::elsewhere) CHECK(mapped != &call.request);
+  CHECK(nested == mapped);      // no copy for each level
+  CHECK(run != &call.request);  // a combo of the program's own may outlive the call
 }
 
 TEST_CASE("parallel: a call after its runtime has gone ends with 125", "[parallel]") {
