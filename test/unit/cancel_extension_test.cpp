@@ -5,6 +5,7 @@
 #include "client/kept_cancels.hpp"
 #include "golden/golden_frames.hpp"
 #include "unit/call_fixture.hpp"
+#include "unit/sent_frames.hpp"
 #include "unit/server_fixture.hpp"
 #include "wire/control_frame.hpp"
 
@@ -18,6 +19,7 @@
 namespace {
 
 using namespace call_fixture;
+using namespace sent_frames;
 using braid::cancel_cause;
 using braid::errc;
 using braid::server_call;
@@ -25,39 +27,6 @@ using braid::yield_context;
 using braid::wire::control_frame;
 
 const std::string announcement{control_frame::announcement().bytes()};
-
-// What a client's frame is, without what differs from call to call.
-struct sent_frame {
-  bool request = false;
-  std::int64_t id = 0;
-  std::optional<std::uint64_t> features;
-  std::optional<std::uint32_t> cause;
-};
-
-std::vector<sent_frame> frames_in(std::string_view stream) {
-  std::vector<sent_frame> all;
-  braid::wire::frame_reader reader;
-  braid::wire::inbound_frame got;
-  while (!stream.empty()) {
-    const auto room = reader.prepare();
-    const std::size_t n = std::min(room.size(), stream.size());
-    std::copy_n(stream.data(), n, room.data());
-    reader.commit(n);
-    stream.remove_prefix(n);
-    while (reader.next(got) == braid::wire::frame_reader::status::frame) {
-      all.push_back({.request = got.meta.has_request,
-                     .id = got.meta.correlation_id.value_or(-1),
-                     .features = got.meta.features,
-                     .cause = got.meta.cancel_cause});
-    }
-  }
-  return all;
-}
-std::vector<sent_frame> cancels_in(std::string_view stream) {
-  auto all = frames_in(stream);
-  std::erase_if(all, [](const sent_frame& each) { return each.request; });
-  return all;
-}
 
 // A client and a scripted server that answers nothing by itself.
 struct scripted {

@@ -1,7 +1,10 @@
 #include <braid/parallel_channel.hpp>
 
+#include "auth_fixture.hpp"
 #include "call_fixture.hpp"
 #include "client/connection_table.hpp"
+#include "sent_frames.hpp"
+#include "wire/control_frame.hpp"
 
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <catch2/catch.hpp>
@@ -9,6 +12,8 @@
 #include <array>
 #include <deque>
 #include <random>
+#include <string>
+#include <vector>
 
 namespace {
 
@@ -107,6 +112,91 @@ TEST_CASE("connection types: one that does not exist is refused by init, with th
   }
   CHECK(has(text, "connection_type 3"));
   CHECK(has(text, "per_loop, single, short_lived"));
+}
+
+TEST_CASE("connection types: a cancel reaches the handler with its cause, from each loop") {
+  const auto type = GENERATE(connection_type::single, connection_type::short_lived);
+  const std::size_t loop = GENERATE(0, 1);
+  const bool connected = GENERATE(false, true);
+  simulation sim(1);
+  sim.network().set_default({.latency = 10ms});
+  std::vector<braid::cancel_cause> causes;
+  int running = 0;
+  server_node server(sim, [&](braid::server_call& call, const EchoRequest& wanted, EchoResponse&,
+                              braid::yield_context yield) {
+    if (wanted.message() == "quick") return;
+    ++running;
+    error_code ec;
+    braid::sleep_for(1h, yield[ec]);
+    causes.push_back(call.cancelled());
+  });
+  two_loop_client client(sim, type, {.timeout = -1s});
+  if (connected) {
+    for (const std::size_t each : {0, 1}) {
+      started_call quick;
+      quick.message.set_message("quick");
+      client.start(quick, each);
+      CHECK(client.finish(quick));
+    }
+  }
+  started_call call;
+  client.start(call, loop);
+  REQUIRE(sim.run_until([&] { return running == 1; }));
+  sim.run_for(50ms);  // the server has been heard
+  const auto from = sim.elapsed();
+  call.control.StartCancel();
+  REQUIRE(client.finish(call));
+  CHECK(call.ec == aborted);
+  CHECK(sim.elapsed() == from);
+  REQUIRE(sim.run_until([&] { return !causes.empty(); }));
+  CHECK(causes == std::vector{braid::cancel_cause::user});
+  CHECK(sim.elapsed() - from <= 11ms);
+}
+
+TEST_CASE("connection types: a deadline is told to the server, from each loop") {
+  const auto type = GENERATE(connection_type::single, connection_type::short_lived);
+  const std::size_t loop = GENERATE(0, 1);
+  simulation sim(1);
+  scripted_server server(sim);
+  two_loop_client client(sim, type, {.timeout = 100ms});
+  started_call call;
+  client.start(call, loop);
+  sim.run_for(1ms);
+  REQUIRE(server.requests().size() == 1);
+  server.send(std::string(braid::wire::control_frame::announcement().bytes()));
+  CHECK(client.finish(call));
+  CHECK(call.ec == braid::errc::timed_out);
+  sim.run_for(1ms);
+  const auto cancels = sent_frames::cancels_in(server.received());
+  REQUIRE(cancels.size() == 1);
+  CHECK(cancels[0].id == server.requests()[0].id);
+  CHECK(cancels[0].cause == 1);
+}
+
+TEST_CASE("connection types: each connection authenticates once, whichever loop its calls are of") {
+  const auto [type, connections] = GENERATE(table<connection_type, std::size_t>(
+      {{connection_type::per_loop, 2}, {connection_type::single, 1}, {connection_type::short_lived, 6}}));
+  simulation sim(1);
+  const auto auth = std::make_shared<auth_fixture::scripted_authenticator>();
+  braid::server_options guarded;
+  guarded.auth = auth;
+  braid::runtime process(sim.node_options());
+  braid::server server(process, guarded);
+  std::vector<std::string> users;
+  server.handle(&golden::EchoService::Echo,
+                [&](braid::server_call& call, const EchoRequest& wanted, EchoResponse& response) {
+                  users.push_back(call.auth()->user);
+                  response.set_message(wanted.message());
+                });
+  server.start(address);
+  two_loop_client client(sim, type, {.auth = auth});
+  for (int i = 0; i < 3; ++i) {
+    CHECK_FALSE(client.round(0));
+    CHECK_FALSE(client.round(1));
+  }
+  CHECK(users == std::vector<std::string>(6, "123"));
+  CHECK(auth->generated == static_cast<int>(connections));
+  CHECK(auth->shown == std::vector<std::string>(connections, "token-123"));
 }
 
 TEST_CASE("short_lived: calls at the same time have connections of their own, closed when they end") {
