@@ -42,8 +42,9 @@ void memory_link::set(const testing::link_faults& faults) {
   }
 }
 
-void memory_link::break_now() {
+void memory_link::break_now(const error_code& why) {
   const std::lock_guard lock(mutex_);
+  why_broken_ = why;
   for (const side each : {client, server}) {
     direction& way = towards_[each];
     way.pieces.clear();
@@ -51,6 +52,11 @@ void memory_link::break_now() {
     way.pieces.push_back({kind::reset, {}, {}});
     notify(each);
   }
+}
+
+error_code memory_link::why_broken() const {
+  const std::lock_guard lock(mutex_);
+  return why_broken_ ? why_broken_ : error::connection_reset;
 }
 
 bool memory_link::open() const {
@@ -249,14 +255,15 @@ void memory_end::receive() {
     case memory_link::next::broken:
       link_->pop(which_);
       broken_ = true;
-      if (!read_ended_) std::exchange(events_, nullptr)->on_broken(error::connection_reset);
+      if (!read_ended_) std::exchange(events_, nullptr)->on_broken(link_->why_broken());
       return;  // after the end of file, as with a socket, the next write tells
   }
 }
 
 std::size_t memory_end::write_some(std::span<const iovec> pieces, error_code& ec) {
   if (closed_ || broken_ || send_ended_) {
-    ec = closed_ ? error::bad_descriptor : broken_ ? error::connection_reset : error::broken_pipe;
+    ec = closed_ ? error::bad_descriptor : error::broken_pipe;
+    if (broken_ && !closed_) ec = link_->why_broken();
     return 0;
   }
   return link_->write(which_, pieces, home_.now(), ec);

@@ -32,8 +32,10 @@ class memory_link {
   static side other(side which) noexcept { return which == client ? server : client; }
 
   void set(const testing::link_faults& faults);
-  /// Resets both ends; what is on the way is lost.
-  void break_now();
+  /// Breaks both ends, which are told why; what is on the way is lost.
+  void break_now(const error_code& why);
+  /// Why it broke, if it did.
+  error_code why_broken() const;
   bool open() const;
   /// When something sent now arrives.
   core::time_point arrival(core::time_point now) const;
@@ -92,6 +94,7 @@ class memory_link {
   mutable std::mutex mutex_;
   const std::array<endpoint, 2> addresses_;
   testing::link_faults faults_;
+  error_code why_broken_;  // unless it was a reset by one of the ends, or by a cut
   const jitter_source jitter_;
   std::array<direction, 2> towards_;
   std::array<end_state, 2> ends_;

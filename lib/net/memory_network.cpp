@@ -367,8 +367,8 @@ void memory_network::set(const endpoint& server, const testing::link_faults& fau
 }
 void memory_network::choose_with(chooser function) { fabric_->choose_with(std::move(function)); }
 
-void memory_network::break_connections(const endpoint& server) {
-  for (const auto& link : fabric_->links_to(server)) link->break_now();
+void memory_network::break_connections(const endpoint& server, const error_code& why) {
+  for (const auto& link : fabric_->links_to(server)) link->break_now(why);
 }
 
 std::size_t memory_network::connections(const endpoint& server) const {

@@ -32,7 +32,8 @@ class memory_network final : public network, public testing::network_faults {
   void set_default(const testing::link_faults& faults) override;
   void set(const endpoint& server, const testing::link_faults& faults) override;
   void choose_with(chooser function) override;
-  void break_connections(const endpoint& server) override;
+  using network_faults::break_connections;
+  void break_connections(const endpoint& server, const error_code& why) override;
   std::size_t connections(const endpoint& server) const override;
   std::size_t attempts(const endpoint& server) const override;
 

@@ -409,6 +409,22 @@ TEST_CASE("server: a reset cancels the connection's calls with peer_gone") {
   CHECK(w.connections() == 1);
 }
 
+TEST_CASE("server: a client that has vanished, as keepalive and user timeout tell, has its calls cancelled") {
+  std::vector<cancel_cause> causes;
+  world w;
+  w.start([&](server_call& call, const EchoRequest&, EchoResponse&, yield_context yield) {
+    error_code ec;
+    braid::sleep_for(1h, yield[ec]);
+    causes.push_back(call.cancelled());
+  });
+  auto client = w.connect();
+  client.send(echo(1, "x") + echo(2, "y"));
+  w.sim.network().break_connections(w.at, {ETIMEDOUT, boost::system::system_category()});
+  w.sim.run_for(0s);
+  CHECK(causes == std::vector{cancel_cause::peer_gone, cancel_cause::peer_gone});
+  CHECK(client.why_broken == boost::asio::error::timed_out);  // which no reset is
+}
+
 TEST_CASE("server: end of file is a half-close: complete requests are answered, then the connection closes") {
   world w({.progress_timeout = 1s});
   w.start([](server_call& call, const EchoRequest& q, EchoResponse& r, yield_context yield) {

@@ -90,6 +90,7 @@ class peer : net::connect_events, net::transport_events {
   std::string unsent;
   bool ended = false;
   bool broken = false;
+  error_code why_broken;
 
  private:
   void on_connected(std::unique_ptr<net::transport> connected) override {
@@ -109,7 +110,10 @@ class peer : net::connect_events, net::transport_events {
     unsent.erase(0, stream_->write_some(std::span(&piece, 1), ec));
     if (unsent.empty()) unsent.shrink_to_fit();
   }
-  void on_broken(const error_code&) override { broken = true; }
+  void on_broken(const error_code& why) override {
+    broken = true;
+    why_broken = why;
+  }
 
   braid::testing::simulation& sim_;
   braid::core::loop& home_;

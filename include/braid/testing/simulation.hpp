@@ -5,8 +5,10 @@
 
 #include <braid/config.hpp>
 #include <braid/endpoint.hpp>
+#include <braid/error.hpp>
 #include <braid/runtime.hpp>
 
+#include <boost/asio/error.hpp>
 #include <boost/asio/ip/address.hpp>
 
 #include <chrono>
@@ -77,8 +79,13 @@ class network_faults {
       std::function<link_faults(const endpoint& server, std::size_t nth, const link_faults& faults)>;
   /// Sets the chooser.
   virtual void choose_with(chooser function) = 0;
-  /// Resets every connection to `server` now; bytes on the way are lost.
-  virtual void break_connections(const endpoint& server) = 0;
+  /// Breaks every connection to `server` now; bytes on the way are lost. `why` is what both ends are told:
+  /// a reset, or errc::timed_out of the system, as keepalive and the user timeout of tcp have it.
+  virtual void break_connections(const endpoint& server, const error_code& why) = 0;
+  /// The same by a reset.
+  void break_connections(const endpoint& server) {
+    break_connections(server, boost::asio::error::connection_reset);
+  }
   /// How many connections to `server` have an open end.
   virtual std::size_t connections(const endpoint& server) const = 0;
   /// How many attempts to connect to `server` there have been.
