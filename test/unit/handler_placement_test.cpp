@@ -1,11 +1,15 @@
 // Where handlers run, and what a server says of one that does not end.
 
 #include "unit/handler_world.hpp"
+#include "unit/watched_network.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <catch2/catch.hpp>
 
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +37,53 @@ TEST_CASE("handler: calls are spread over the loops, or run on the loop that is 
   } else {
     CHECK(ran == std::vector<std::size_t>{1, 1, 1, 1});
   }
+}
+
+TEST_CASE("handler: by default one runs on the loop that has read its request") {
+  const bool named = GENERATE(false, true);
+  braid::testing::simulation sim{11};
+  const auto net = call_fixture::watched_network::of(sim);
+  auto three_loops = net->watch(sim.node_options());
+  three_loops.loops = 3;
+  braid::runtime process(three_loops);
+  braid::server server(process);
+  std::map<std::string, std::vector<std::size_t>> ran;  // on which loops, for each client
+  const auto handler = [&](server_call& call, const EchoRequest& q, EchoResponse& r) {
+    ran[call.remote_side().to_string()].push_back(braid::core::loop::current()->index());
+    r.set_message(q.message());
+  };
+  if (named) {
+    server.handle(&EchoService::Echo, handler, {.run_on = placement::reading_loop()});
+  } else {
+    server.handle(&EchoService::Echo, handler);
+  }
+  server.start("10.0.0.1:80");
+  braid::runtime client(sim.node_options());
+  std::vector<std::unique_ptr<braid::channel>> channels;
+  for (int i = 0; i < 6; ++i) {
+    channels.push_back(std::make_unique<braid::channel>(client));
+    channels.back()->init("10.0.0.1:80", {.connection_group = std::to_string(i)});
+  }
+  for (int round = 0; round < 5; ++round) {
+    for (const auto& each : channels) {
+      client_call made;
+      made.request.set_message("x");
+      each->async_call(echo, made.control, made.request, made.response, [&](error_code ec) {
+        made.ended = true;
+        made.ec = ec;
+      });
+      REQUIRE(sim.run_until([&] { return made.ended; }));
+      CHECK_FALSE(made.ec);
+    }
+  }
+  CHECK(ran.size() == 6);
+  std::set<std::size_t> used;
+  for (const auto& [peer, loops] : ran) {
+    CHECK(loops == std::vector<std::size_t>(5, loops.front()));
+    CHECK(net->read_on.at(peer) == std::set<std::size_t>{loops.front()});
+    used.insert(loops.front());
+  }
+  CHECK(used.size() == 3);
 }
 
 TEST_CASE("handler: options are set for one method of a service") {

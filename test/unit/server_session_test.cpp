@@ -61,15 +61,20 @@ TEST_CASE("server: a request that cannot be read is 1003 and runs no handler") {
   meta = echo_meta(6);
   meta.content_type = 1;
   client.send(frame(meta, payload("x")));
+  meta = echo_meta(7);
+  meta.checksum_type = 1;
+  meta.checksum_value = "abcd";
+  client.send(frame(meta, payload("x")));
   const auto got = client.answers();
-  REQUIRE(got.size() == 6);
+  REQUIRE(got.size() == 7);
   for (const auto& each : got) CHECK(each.code == 1003);
   CHECK(got[1].text.find("message") != std::string::npos);
   CHECK(got[2].text.find("attachment_size") != std::string::npos);
   CHECK(got[4].text.find("no valid gzip") != std::string::npos);
   CHECK(got[5].text.find("no valid JSON") != std::string::npos);
+  CHECK(got[6].text.find("checksum is wrong") != std::string::npos);
   CHECK(ran == 0);
-  client.send(echo(7, "still here"));
+  client.send(echo(8, "still here"));
   CHECK(client.answers().back().message() == "still here");
 }
 
