@@ -1,11 +1,20 @@
 #include "call_fixture.hpp"
+#include "watched_network.hpp"
 
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/bind_executor.hpp>
 #include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/strand.hpp>
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -619,6 +628,88 @@ TEST_CASE("call: it never completes inside the initiating function, also when it
   check(uninitialised, request(), errno_code(EINVAL));
 }
 
+TEST_CASE("call: a coroutine that starts a call which fails at once, or cancels one, is left first",
+          "[call]") {
+  simulation sim(1);
+  scripted_server silent(sim);
+  client_node client(sim, {.timeout = -1s});
+  braid::channel uninitialised(*client.process);
+  struct outcome_of {
+    controller control;
+    EchoRequest message = request();
+    EchoResponse response;
+    int completions = 0;
+    error_code ec;
+  };
+  std::array<outcome_of, 4> calls;
+  cancellation_signal signal;
+  bool inside = false;
+  const auto handler = [&](outcome_of& call) {
+    return [&](error_code ec) {
+      CHECK_FALSE(inside);
+      CHECK(client.home().running_coroutine() == nullptr);
+      ++call.completions;
+      call.ec = ec;
+    };
+  };
+  auto& [unset, unreadable, by_slot, by_name] = calls;
+  unreadable.message.Clear();  // a required field is missing
+  braid::spawn(*client.process, [&](braid::yield_context yield) {
+    const auto start = [&](braid::channel& on, outcome_of& call, auto completion) {
+      on.async_call(echo(), call.control, call.message, call.response, std::move(completion));
+    };
+    inside = true;
+    start(uninitialised, unset, handler(unset));
+    start(client.channel, unreadable, handler(unreadable));
+    start(client.channel, by_slot, boost::asio::bind_cancellation_slot(signal.slot(), handler(by_slot)));
+    start(client.channel, by_name, handler(by_name));
+    inside = false;
+    braid::sleep_for(5ms, yield);
+    CHECK(by_slot.completions + by_name.completions == 0);
+    inside = true;
+    signal.emit(cancellation_type::terminal);
+    by_name.control.StartCancel();
+    inside = false;
+  });
+  sim.run_for(10ms);
+  for (const auto& each : calls) CHECK(each.completions == 1);
+  CHECK(unset.ec == errno_code(EINVAL));
+  CHECK(unreadable.ec == errc::bad_request);
+  CHECK(by_slot.ec == aborted);
+  CHECK(by_name.ec == aborted);
+}
+
+TEST_CASE("call: the handler of a call that its loop settles is dispatched, not posted", "[call]") {
+  simulation sim(1);
+  scripted_server server(sim);
+  client_node client(sim);
+  std::array<started_call, 3> calls;
+  std::vector<int> order;
+  const auto note = [&](int which) {
+    return [&order, which](error_code ec) {
+      CHECK_FALSE(ec);
+      order.push_back(which);
+    };
+  };
+  const auto executor = client.channel.get_executor();
+  client.on_loop([&] {
+    const auto start = [&](started_call& call, auto completion) {
+      client.channel.async_call(echo(), call.control, call.message, call.response, std::move(completion));
+    };
+    start(calls[0], boost::asio::bind_executor(boost::asio::any_io_executor(executor), note(0)));
+    start(calls[1], boost::asio::bind_executor(boost::asio::make_strand(executor), note(1)));
+    start(calls[2], note(2));
+  });
+  sim.run_for(1ms);
+  REQUIRE(server.requests().size() == 3);
+  // All answers come in one read. A posted handler would run after those that the loop calls itself.
+  std::string answers;
+  for (const auto& each : server.requests()) answers += answer(each.id, echoed());
+  server.send(answers);
+  sim.run_for(1ms);
+  CHECK(order == std::vector{0, 1, 2});
+}
+
 TEST_CASE("call: the runtime's end completes calls in flight with 125 first, whatever they wait for",
           "[call]") {
   simulation sim(1);
@@ -869,6 +960,45 @@ TEST_CASE(
   CHECK_FALSE(next.ec);
 }
 
+TEST_CASE("call: a connection that breaks for another reason tells it, by its errno where the code does not",
+          "[call]") {
+  simulation sim(1);
+  scripted_server server(sim);
+  client_node client(sim);
+  started_call call;
+  client.start(call);
+  sim.run_for(10ms);
+  const int why = GENERATE(EHOSTUNREACH, ENETDOWN, ETIMEDOUT);
+  sim.network().break_connections(braid::endpoint::parse(address).value(), errno_code(why));
+  sim.run_for(0ms);
+  REQUIRE(call.done());
+  const bool has_number = why == ETIMEDOUT;  // 110: keepalive, or the user timeout
+  CHECK(call.ec == (has_number ? errno_code(why) : error_code(errc::socket_failed)));
+  CHECK(call.control.result().retryable);
+  CHECK(has(call.control.ErrorText(), address));
+  CHECK(has(call.control.ErrorText(), errno_code(why).message()));
+  CHECK(has(call.control.ErrorText(), "(errno " + std::to_string(why) + ")") == !has_number);
+}
+
+TEST_CASE("call: answers in any order find their calls by their correlation id", "[call]") {
+  simulation sim(1);
+  scripted_server server(sim);
+  client_node client(sim);
+  std::array<started_call, 4> calls;
+  for (auto& each : calls) client.start(each);
+  REQUIRE(server.requests().size() == calls.size());
+  std::size_t answered = 0;
+  for (const std::size_t which : {2, 0, 3, 1}) {
+    server.send(answer(server.requests()[which].id, echoed(std::to_string(which))));
+    sim.run_for(1ms);
+    CHECK_FALSE(calls[which].ec);
+    CHECK(calls[which].response.message() == std::to_string(which));
+    ++answered;
+    CHECK(std::count_if(calls.begin(), calls.end(), [](const auto& each) { return each.done(); }) ==
+          static_cast<std::ptrdiff_t>(answered));
+  }
+}
+
 TEST_CASE("call: bytes that are no answers fail all calls of the connection with 2002", "[call]") {
   simulation sim(1);
   scripted_server server(sim);
@@ -1057,6 +1187,29 @@ TEST_CASE("call: a channel is initialised once", "[call]") {
   channel.init("10.0.0.2:80", {}, ec);
   CHECK(ec == errno_code(EINVAL));
   CHECK_THROWS_WITH(channel.init("10.0.0.2:80"), Catch::Contains("initialised before"));
+}
+
+TEST_CASE("call: keepalive and user timeout are on unless they are switched off, on both sides", "[call]") {
+  const bool on = GENERATE(true, false);
+  simulation sim(1);
+  const auto near = watched_network::of(sim);
+  const auto far = watched_network::of(sim);
+  braid::runtime server_side(far->watch(sim.node_options()));
+  braid::runtime client_side(near->watch(sim.node_options()));
+  braid::server server(server_side, on ? braid::server_options{}
+                                       : braid::server_options{.keepalive = 0s, .tcp_user_timeout = 0ms});
+  server.start(address);
+  braid::channel channel(client_side);
+  channel.init(address, on ? braid::channel_options{}
+                           : braid::channel_options{.keepalive = 0s, .tcp_user_timeout = 0ms});
+  started_call call;
+  channel.async_call(echo(), call.control, call.message, call.response,
+                     [&](error_code) { ++call.completions; });
+  REQUIRE(sim.run_until([&] { return call.done(); }));
+  for (const auto& each : {near, far}) {
+    CHECK((each->asked.keepalive > 0s) == on);
+    CHECK((each->asked.user_timeout > 0ms) == on);
+  }
 }
 
 TEST_CASE("call: bad addresses and options are named by init", "[call]") {
