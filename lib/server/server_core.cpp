@@ -138,12 +138,28 @@ class stop_on_its_way {
   std::shared_ptr<stop_report> report_;
 };
 
+/// Tells, on its loop or where that is gone, of a stop that had nothing to end.
+class empty_stop {
+ public:
+  explicit empty_stop(stop_report::handler stopped) : stopped_(std::move(stopped)) {}
+  empty_stop(empty_stop&& other) noexcept : stopped_(std::exchange(other.stopped_, nullptr)) {}
+  empty_stop& operator=(empty_stop&&) = delete;
+  ~empty_stop() {
+    if (stopped_) stopped_({});
+  }
+  void operator()() { std::exchange(stopped_, nullptr)({}); }
+
+ private:
+  stop_report::handler stopped_;
+};
+
 }  // namespace
 
 std::shared_ptr<stop_report> server_core::stop(const stop_options& how, stop_report::handler stopped,
                                                stop_start start) {
   if (parts_.empty()) {
-    stopped({});
+    empty_stop nothing(std::move(stopped));
+    if (start == stop_start::later) runtime().home().post(std::move(nothing));
     return nullptr;
   }
   auto report = std::make_shared<stop_report>(parts_.size(), std::move(stopped));

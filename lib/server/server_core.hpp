@@ -32,10 +32,11 @@ class server_core final : public std::enable_shared_from_this<server_core>, priv
   std::vector<endpoint> endpoints() const;
 
   enum class stop_start : bool {
-    later,    ///< `stopped` is not called in here, where there is something to stop.
+    later,    ///< `stopped` is not called in here, unless the loops are gone.
     at_once,  ///< On a lent loop, which perhaps nobody runs, this thread begins.
   };
-  /// Stops on all loops; `stopped` is called on one of them, or on this thread when there is nothing to stop.
+  /// Stops on all loops; `stopped` is called on one of them, or on this thread when there is nothing to stop
+  /// and it is to be at_once.
   /// Returns what the parts say meanwhile; null in that case.
   std::shared_ptr<stop_report> stop(const stop_options& how, stop_report::handler stopped, stop_start start);
   /// On a lent loop that is not run: ends the stop that goes on.

@@ -823,4 +823,18 @@ TEST_CASE("server: one that was never started stops at once, and has no port") {
   CHECK(w.srv->port() == 0);
   CHECK(w.srv->endpoints().empty());
   CHECK(w.srv->stop().empty());
+  // Not inside the initiating function either.
+  bool inside = true;
+  bool stopped = false;
+  w.server_side->core()->home().post([&] {
+    w.srv->async_stop({}, [&](error_code ec, const std::vector<std::string>& left) {
+      CHECK_FALSE(inside);
+      CHECK_FALSE(ec);
+      CHECK(left.empty());
+      stopped = true;
+    });
+    inside = false;
+  });
+  w.sim.run_for(0s);
+  CHECK(stopped);
 }
