@@ -162,6 +162,29 @@ TEST_CASE("server: a stop while clients keep calling answers each call or closes
   }
 }
 
+TEST_CASE(
+    "server stop: the end of the runtime names each second the handlers that ignore their cancellation") {
+  log_lines log;
+  std::atomic<bool> entered{false};
+  std::atomic<bool> stubborn{true};
+  std::optional<braid::runtime> rt(std::in_place, braid::runtime_options{.loops = 1, .log = log.sink()});
+  braid::server srv(*rt);
+  srv.handle(&EchoService::Echo, [&](server_call&, const EchoRequest&, EchoResponse&, yield_context yield) {
+    const braid::shield ignoring(yield, 1h);
+    entered = true;
+    while (stubborn) braid::sleep_for(2ms, yield);
+  });
+  srv.start("127.0.0.1:0");
+  auto client = raw_peer::connect(srv.port());
+  client.send(echo(1, "x"));
+  while (!entered) std::this_thread::sleep_for(1ms);
+  std::thread destroyer([&] { rt.reset(); });
+  while (log.count("the handler of golden.EchoService.Echo") < 2) std::this_thread::sleep_for(1ms);
+  stubborn = false;
+  destroyer.join();
+  CHECK(log.count("waits for 1 calls and coroutines: the handler of golden.EchoService.Echo") >= 2);
+}
+
 TEST_CASE("server stop: returns although a handler holds up its loop, and names the loop") {
   braid::runtime rt({.loops = 1});
   auto server = std::make_unique<braid::server>(rt);
