@@ -19,10 +19,18 @@
 // 11. co_spawn hands its cancellation on by dispatch: it ends the call inside the awaitable.
 // 12. A handler that starts the next call from within itself must find the memory and the slot of the last
 // free.
+// 13. With throw_if_cancelled(true) a cancelled coroutine of Asio throws before it starts its next call; left
+// on when
+//     the coroutine returns, it ends the process.
+// 14. A completion of asio::spawn that throws is called a second time, with its own exception; ours is not.
+// 15. A group may touch what is gone if its operations complete while it launches: no call of ours does, also
+// one
+//     that fails at once.
 
 #include <braid/stub.hpp>
 
 #include "call_fixture.hpp"
+#include "unit/server_fixture.hpp"
 
 #include <boost/asio/any_completion_handler.hpp>
 #include <boost/asio/as_tuple.hpp>
@@ -41,8 +49,11 @@
 #include <catch2/catch.hpp>
 
 #include <array>
+#include <atomic>
 #include <memory>
+#include <stdexcept>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -339,4 +350,86 @@ TEST_CASE_METHOD(fixture, "asio traps: a handler may start the next call with it
   mine.run();
   CHECK(last == aborted);
   CHECK(server.calls() == 10);
+}
+
+TEST_CASE_METHOD(fixture, "asio traps: a cancelled coroutine that throws if cancelled starts no further call",
+                 "[call]") {
+  int sent = 0;
+  spawn_here(
+      [&](asio::yield_context yield) {
+        emit_after(1, asio::cancellation_type::terminal);
+        error_code ec;
+        stub.async_call(&service::Echo, request("x", for_ever), yield[ec]);
+        CHECK(ec == aborted);
+        yield.throw_if_cancelled(true);
+        CHECK_THROWS_AS(stub.async_call(&service::Echo, request("never sent"), yield),
+                        boost::system::system_error);
+        yield.throw_if_cancelled(false);  // or the coroutine's return would end the process
+        sent = server.calls();
+        CHECK(stub.async_call(&service::Echo, request("clean-up"), yield).message() == "clean-up");
+      },
+      signal.slot());
+  CHECK(sent == 1);
+  CHECK(server.calls() == 2);
+}
+
+TEST_CASE("asio traps: a completion that throws is called once by braid::spawn, and a loop outlives it",
+          "[call]") {
+  server_test::log_lines log;
+  echo_server server;
+  braid::runtime rt({.loops = 1, .log = log.sink()});
+  braid::channel channel(rt);
+  channel.init(server.address(), {.timeout = 100s, .connect_timeout = 100s});
+  const braid::stub<service> stub{channel};
+  std::atomic<int> by_asio{0};
+  std::atomic<int> by_braid{0};
+  asio::spawn(
+      rt.get_executor(),
+      [&](asio::yield_context yield) { stub.async_call(&service::Echo, request("x"), yield); },
+      [&](std::exception_ptr) {
+        if (++by_asio == 1) throw std::runtime_error("once is enough");
+      });
+  braid::spawn(
+      rt, [&](braid::yield_context yield) { stub.async_call(&service::Echo, request("x"), yield); },
+      [&](error_code) {
+        ++by_braid;
+        throw std::runtime_error("told of an end");
+      });
+  wait_until([&] { return log.count("told of an end") == 1 && by_asio >= 1; });
+  CHECK(stub.call(&service::Echo, request("still here")).message() == "still here");
+  CHECK(by_braid == 1);
+  CHECK(server.calls() == 3);
+}
+
+TEST_CASE_METHOD(fixture,
+                 "asio traps: calls that fail at once do not end a parallel_group that still launches",
+                 "[call]") {
+  const bool all = GENERATE(true, false);
+  braid::channel unset(rt);
+  const braid::stub<service> nowhere{unset};
+  constexpr std::size_t count = 16;
+  std::promise<std::vector<error_code>> ended;
+  asio::post(rt.get_executor(), [&] {
+    const auto make = [&] {
+      return asio::bind_executor(rt.get_executor(),
+                                 nowhere.async_call(&service::Echo, request("x"), asio::deferred));
+    };
+    std::vector<decltype(make())> operations;
+    for (std::size_t i = 0; i < count; ++i) operations.push_back(make());
+    auto group = experimental::make_parallel_group(std::move(operations));
+    const auto wait = [&](auto condition) {
+      group.async_wait(
+          condition,
+          asio::bind_executor(rt.get_executor(),
+                              [&ended](std::vector<std::size_t>, std::vector<error_code> codes,
+                                       std::vector<EchoResponse>) { ended.set_value(std::move(codes)); }));
+    };
+    if (all) {
+      wait(experimental::wait_for_all());
+    } else {
+      wait(experimental::wait_for_one_error());
+    }
+  });
+  const auto codes = get(ended.get_future());
+  CHECK(codes == std::vector<error_code>(count, {EINVAL, boost::system::system_category()}));
 }
