@@ -57,6 +57,12 @@ class call_initiation;
 /// inside the initiating function. Its associated allocator gives the memory that keeps the handler, and its
 /// associated executor has work until it was called.
 ///
+/// Deadline: the controller's timeout, else the channel's, counted from the start of the call and never
+/// extended; in a handler it is never later than that of the server call, unless the call is detached. Below
+/// a combo the parent's alone counts. It covers everything: waiting for a connection, resolving, queueing,
+/// all sub calls, merging. The call then ends with errc::timed_out, and an answer that is processed at that
+/// instant is late.
+///
 /// Cancellation: the token's slot, the controller's call_id, the coroutine's own cancellation: `terminal` and
 /// `partial` always, `total` only while no byte of the request, or of any sub call's, was handed to a
 /// transport. The call ends with 125. A signal is emitted on the executor on which the handler is called; the

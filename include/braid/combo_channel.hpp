@@ -30,7 +30,17 @@ class call_group_state;
 
 struct finished_sub_call;
 
-/// One call on a combo channel, as the combo's coroutine sees it. Valid until run() returns.
+/// One call on a combo channel, as the combo's coroutine sees it.
+///
+/// What it does: run() says by succeed(), fail(), finish() or finish_as() how the call ends; the last of them
+/// before it returns counts.
+///
+/// Cancellation: what is said after the call's cancellation counts only where the deadline was the cause; see
+/// combo_channel.
+///
+/// Object lifetimes: valid until run() returns, as are the references that it gives.
+///
+/// Thread safety: for the combo's coroutine only.
 class combo_call {
  public:
   /// For the library's own layers.
@@ -100,8 +110,17 @@ struct finished_sub_call {
 /// cancelled (its deadline included), next() waits for all of them and then returns them in the order of
 /// their indices.
 ///
+/// Cancellation: the combo call's reaches each sub call, with its cause. next() and cancel_rest() are not cut
+/// short by it, nor refused after it: they return when the sub calls have ended, which cancelled ones do at
+/// once.
+///
+/// Errors: launch() and at() throw as they say. next() and cancel_rest() throw std::logic_error outside of
+/// the coroutine of `yield`, and else nothing: how a sub call ended is in its finished_sub_call.
+///
 /// Object lifetimes: a local variable of the combo's coroutine, one for each call. Leaving its scope cancels
 /// what is left; the combo call ends only when that has ended too: no sub call lives on.
+///
+/// Thread safety: for the combo's coroutine only; one next() or cancel_rest() at a time.
 class call_group {
  public:
   /// For `parent`'s call. `count`: how many sub calls the user's controller shows; indices are below it.

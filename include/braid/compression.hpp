@@ -72,6 +72,9 @@ class compression_output {
 /// Errors: a function that returns false has stored to `why` what is wrong; where the output went over its
 /// limit, the library says so itself. What a function throws counts as false.
 ///
+/// Object lifetimes: kept by the runtimes that were given it, until their last call has ended. `bytes`, `out`
+/// and `why` are valid until the function returns; what goes to compression_output::append() is kept by it.
+///
 /// Thread safety: one object serves all loops at once.
 class compressor {
  public:

@@ -114,6 +114,8 @@ const google::protobuf::MethodDescriptor& describe_method(
 ///
 /// async_call() and call() have the forms and the contract of braid::stub, with the channel in front.
 ///
+/// Deadline: the controller's timeout, else the channel's; see channel_base.
+///
 /// Object lifetimes: a value; calls do not need it after their start. Descriptors live until the end of the
 /// process.
 ///

@@ -87,7 +87,12 @@ class sub_call {
   std::function<void(controller&)> prepare_{};
 };
 
-/// Makes the sub calls of a parallel call. Runs on the call's loop, possibly for several calls at once.
+/// Makes the sub calls of a parallel call.
+///
+/// Object lifetimes: the channel and its calls share it. `request` is the caller's, or a copy, and lives as
+/// long as the call; so does `response`.
+///
+/// Thread safety: called on the call's loop, for several calls at once, on different threads.
 class call_mapper {
  public:
   virtual ~call_mapper() = default;
@@ -106,6 +111,12 @@ enum class merge_result {
 /// Merges sub responses into the response, after the calls are decided: one at a time, in the order of the
 /// channels, successes only. Without one, sub responses are merged by MergeFrom, which needs them to be of
 /// the response's type.
+///
+/// Object lifetimes: the channel and its calls share it. Both messages belong to the call and are valid until
+/// merge() returns; `response` is swapped into the caller's when the call succeeds.
+///
+/// Thread safety: called on the call's loop, once the sub calls have ended and perhaps after the deadline;
+/// for several calls at once, on different threads.
 class response_merger {
  public:
   virtual ~response_merger() = default;
@@ -133,6 +144,23 @@ struct parallel_channel_options {
 ///
 /// Sub calls: a call without a mapper sends the same request, serialised once, to all. controller::sub(i)
 /// shows each.
+///
+/// Deadline: that of the whole call, which covers mapping, the sub calls and their end; merging may start at
+/// it. A sub call unfinished then has failed with errc::timed_out. Only a mapper gives one an earlier
+/// deadline.
+///
+/// Cancellation: see channel_base. It reaches each sub call with its cause; a cancelled call never succeeds
+/// and merges nothing. The limits cancel what is left, with 125 at fail_limit and errc::parallel_finished at
+/// success_limit. `total` works while no byte of any sub call's request was handed to a transport.
+///
+/// Errors: no channels 1, a mapper's bad() 1003, all skipped 125, a success_limit above the number 22, all
+/// before anything is sent. Then: the deadline has decided it 1008; the code that all failed sub calls share,
+/// else errc::too_many_fails; a merger that fails the call errc::bad_response. The text names each failed sub
+/// call.
+///
+/// Object lifetimes: may be destroyed right after an asynchronous start. A request that may go with the
+/// initiating function is copied; see controller::set_request_outlives_call(). Mappers and mergers are kept
+/// by the channel and its calls.
 ///
 /// Thread safety: calls may be started from any thread; channels must not be added while calls run.
 class parallel_channel : public channel_base {

@@ -20,7 +20,9 @@ namespace braid {
 /// A handler that computes for long, or blocks, belongs elsewhere: then it holds up neither that loop's other
 /// calls nor their deadlines. The answer goes back to the reading loop by itself.
 ///
-/// Object lifetimes: a thread_pool or another context must outlive the server that uses it.
+/// Object lifetimes: a value. A thread_pool or another context must outlive the server that uses it.
+///
+/// Thread safety: several threads may read one object at once, and each may change its own.
 class placement {
  public:
   /// The loop that read the request.

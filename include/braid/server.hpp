@@ -264,8 +264,23 @@ class server {
   /// server's own loops. Idempotent.
   std::vector<std::string> stop(stop_options options = {});
 
-  /// The same without waiting. Completion signature: `void(error_code, std::vector<std::string>)`, on the
-  /// handler's associated executor.
+  /// The same without waiting; allowed on the server's own loops too.
+  ///
+  /// Completion signature: `void(error_code, std::vector<std::string>)`, the names that stop() returns.
+  ///
+  /// Executor: the handler is called on its associated executor, by default the loop on which the stop came
+  /// to its end, never inside the initiating function. When the runtime is gone it is posted to its own
+  /// executor, else to the system's.
+  ///
+  /// Cancellation: none. `terminal`, `partial` and `total` are ignored, since a stop cannot be undone;
+  /// another stop with shorter times ends it earlier.
+  ///
+  /// Errors: none; the code is always that of success.
+  ///
+  /// Object lifetimes: the server may be destroyed after the start, which ends the grace; the handler is
+  /// called all the same.
+  ///
+  /// Thread safety: may be called from any thread.
   template <typename CompletionToken>
   auto async_stop(stop_options options, CompletionToken&& token) {
     return boost::asio::async_initiate<CompletionToken, void(error_code, std::vector<std::string>)>(

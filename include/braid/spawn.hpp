@@ -196,8 +196,18 @@ auto spawn_on(const Origin& origin, Function&& function, Token&& token,
 /// any other exception (both are logged with their text; `operation_aborted` after a cancellation only at
 /// level debug), 12 when there was no memory for a stack, 125 when the runtime stops.
 ///
+/// Executor: `function` starts and stays on its loop, never inside the initiating function. The handler is
+/// called on its associated executor, by default that loop, outside of the coroutine. When the loop is gone
+/// it is posted to its own executor, else to the system's. An executor of its own has work until then.
+///
+/// Allocator: function and handler are kept in the library's pool; the handler's associated allocator gives
+/// the memory for its way to another executor.
+///
 /// Cancellation: `terminal`, `partial` and `total` cancel the coroutine's node with cancel_cause::user: what
 /// it waits for is cancelled, and it ends by itself.
+///
+/// Object lifetimes: what `function` refers to must live until it has returned. The runtime may be destroyed
+/// meanwhile: its destructor cancels the coroutine and waits for its end.
 ///
 /// Thread safety: may be called from any thread.
 template <typename Function, typename Token>

@@ -34,6 +34,8 @@ namespace braid {
 /// call_error; see channel_base, which also says all that is common to calls: executor, allocator,
 /// cancellation types, lifetimes.
 ///
+/// Deadline: the controller's timeout, else the channel's; see channel_base.
+///
 /// Default tokens: those of `Executor`. As with any I/O object of Asio,
 /// `asio::use_awaitable_t<>::as_default_on(stub)` and `asio::use_awaitable_t<>::as_default_on_t<stub<S>>`
 /// make a stub whose async_call() needs no token.
