@@ -180,11 +180,12 @@ void loop_part::give_up() noexcept {
 }
 
 void loop_part::shut_down() noexcept {
-  const auto keep = shared_from_this();
+  self_ = shared_from_this();
   stopping_ = true;
-  listeners_.clear();
+  over_ = true;
   cancel_calls();
-  finish_stop();
+  home_.at_turn_end(*this);
+  listeners_.clear();
 }
 
 }  // namespace braid::server_side

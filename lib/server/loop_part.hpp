@@ -69,7 +69,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   void stop(const stop_options& how, std::function<void(std::vector<std::string>)> stopped);
   /// Ends a stop that goes on, now.
   void give_up() noexcept;
-  /// Ends connections and calls at once: the runtime stops.
+  /// Ends connections and calls with this turn, not in here: the runtime stops, perhaps inside of one of
+  /// them.
   void shut_down() noexcept;
 
  private:

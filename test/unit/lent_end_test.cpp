@@ -250,6 +250,40 @@ TEST_CASE("lent end: a runtime may be destroyed in each kind of handler on its c
   CHECK(core.expired());
 }
 
+TEST_CASE("lent end: a server's handler may destroy its runtime; the rest of what was read is refused") {
+  const bool in_callback = GENERATE(false, true);
+  world all;
+  asio::io_context ioc;
+  std::optional<braid::runtime> rt(std::in_place, ioc, all.options());
+  braid::server server(*rt);
+  int handled = 0;
+  if (in_callback) {
+    server.handle(&golden::EchoService::Echo,
+                  [&](braid::server_call&, const EchoRequest&, EchoResponse&, braid::call_done done) {
+                    ++handled;
+                    rt.reset();
+                    done();
+                  });
+  } else {
+    server.handle(&golden::EchoService::Echo, [&](braid::server_call&, const EchoRequest&, EchoResponse&) {
+      ++handled;
+      rt.reset();
+    });
+  }
+  server.start(server_address);
+  braid::runtime callers(ioc, all.options());
+  braid::channel channel(callers);
+  channel.init(server_address, {.timeout = 1h, .connect_timeout = 1h});
+  std::vector<told_call> calls(3);
+  for (auto& call : calls) call.start(channel);
+  ioc.run();
+  CHECK(handled == 1);
+  for (auto& call : calls) {
+    CHECK(call.times == 1);
+    CHECK(call.ec == braid::errc::logoff);
+  }
+}
+
 TEST_CASE("lent end: servers start and stop although nobody runs the context") {
   world all;
   asio::io_context ioc;
