@@ -61,7 +61,8 @@ class server_next {
 /// call by server_call::set_failed(). The answer is sent when the outermost has returned.
 ///
 /// Cancellation: its own waits end early, as in a handler. `next` returns when the handler has answered, also
-/// after a cancellation; only when the server stops it does not wait for a handler that runs elsewhere.
+/// after a cancellation; only when the server stops it does not wait for a handler that runs elsewhere, or
+/// that has returned and will run `done` later.
 ///
 /// Errors: one that throws fails the call with errc::internal, and is logged.
 ///

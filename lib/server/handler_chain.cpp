@@ -55,6 +55,7 @@ void handler_chain::run_handler(yield_context yield) noexcept {
     waiting_ = &waiting;
     waiting.wait(false);
   }
+  left_handler_ = !answered_;
   call_.show_cancellation();
 }
 

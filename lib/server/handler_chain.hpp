@@ -23,10 +23,11 @@ class handler_chain {
 
   /// The handler has answered; on the loop.
   void answered() noexcept;
-  /// The interceptors do not wait for the handler any more; on the loop.
+  /// The interceptors do not wait any more for a handler that has returned, or runs elsewhere, and has not
+  /// answered; on the loop.
   void give_up() noexcept;
-  /// Whether it has returned before the handler has answered.
-  bool gave_up() const noexcept { return gave_up_ && !answered_; }
+  /// Whether they went on without the answer of a handler, which has not come yet.
+  bool gave_up() const noexcept { return left_handler_ && !answered_; }
 
  private:
   class pause;
@@ -38,6 +39,7 @@ class handler_chain {
   pause* waiting_ = nullptr;
   bool answered_ = false;
   bool gave_up_ = false;
+  bool left_handler_ = false;
 };
 
 }  // namespace braid::server_side

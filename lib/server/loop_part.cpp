@@ -151,7 +151,7 @@ void loop_part::stop_timer_fired() noexcept {
 void loop_part::cancel_calls() noexcept {
   for (auto next = calls_.begin(); next != calls_.end();) {
     running_call& call = *next++;
-    call.cancel(cancel_cause::shutdown);
+    call.shut_down();
   }
 }
 

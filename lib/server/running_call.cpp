@@ -250,7 +250,6 @@ void running_call::on_cancel(cancel_cause cause) noexcept {
   if (cause == cancel_cause::deadline) answer_with(errc::timed_out, "the deadline has passed");
   if (cause == cancel_cause::shutdown) answer_with(errc::logoff, "the server is stopping");
   if (running_ == 0 && !finished_ && !dropped_) part_->log_unanswered(*this);
-  if (cause == cancel_cause::shutdown && chain_ && run_) chain_->give_up();
   std::shared_ptr<core::call_scope> scope;
   bool notifies = dropped_;
   {
@@ -272,6 +271,11 @@ void running_call::cancelled_by_client(cancel_cause cause) noexcept {
   leave_connection();
   from->call_ended();
   cancel(cause);
+}
+
+void running_call::shut_down() noexcept {
+  if (chain_) chain_->give_up();
+  cancel(cancel_cause::shutdown);
 }
 
 void running_call::answer() noexcept {

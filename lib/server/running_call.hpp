@@ -70,6 +70,8 @@ class running_call final
   void connection_lost() noexcept;
   /// The client wants no answer any more: the same.
   void cancelled_by_client(cancel_cause cause) noexcept;
+  /// The server stops: cancels, and lets the interceptors go, also where something else cancelled before.
+  void shut_down() noexcept;
 
   // What a handler_run tells, on any thread: one of the first three, once.
 

@@ -420,6 +420,58 @@ TEST_CASE("server interceptors: a handler that nobody ends does not hold them wh
   w.sim.run_for(1ms);
 }
 
+TEST_CASE("server interceptors: a stop ends them behind a handler that nobody ends, whatever came before") {
+  enum class before { deadline, client_gone, next, generated };
+  const before which = GENERATE(before::deadline, before::client_gone, before::next, before::generated);
+  std::function<void()> late;
+  int returned = 0;
+  world w;
+  w.make_server({[&](server_call&, server_next& next, yield_context yield) {
+    error_code ec;
+    if (which == before::next) braid::sleep_for(1h, yield[ec]);  // ends as the server stops
+    next(yield);
+    ++returned;
+  }});
+  server_test::echo_service service;
+  service.run = [&](server_call&, const EchoRequest&, EchoResponse&, google::protobuf::Closure* done) {
+    late = [done] { done->Run(); };
+  };
+  if (which == before::generated) {
+    w.server->add_service(service);
+  } else {
+    w.server->handle(&EchoService::Echo,
+                     [&](server_call&, const EchoRequest&, EchoResponse&, call_done done) { late = done; });
+  }
+  w.start();
+  w.begin("x", which == before::deadline ? 5ms : -1ms);
+  w.sim.run_for(10ms);
+  if (which == before::client_gone)
+    w.sim.network().break_connections(braid::endpoint::parse("10.0.0.1:80").value());
+  w.sim.run_for(10ms);
+  CHECK(returned == 0);
+  CHECK(w.server->stop({.grace = 1ms, .kill = 5ms}).size() == 1);
+  w.sim.run_for(1ms);
+  CHECK(returned == 1);
+  late();
+  late = nullptr;
+  w.sim.run_for(1ms);
+}
+
+TEST_CASE("server interceptors: one that answers itself while the server stops ends its call") {
+  world w;
+  w.make_server({[&](server_call& call, server_next&, yield_context yield) {
+    error_code ec;
+    braid::sleep_for(1h, yield[ec]);
+    call.set_failed(errc::internal, "not today");
+  }});
+  w.serve();
+  w.begin();
+  w.sim.run_for(10ms);
+  CHECK(w.server->stop({.grace = 1ms, .kill = 5ms}).empty());
+  w.sim.run_for(1ms);
+  CHECK(w.ec == errc::logoff);
+}
+
 TEST_CASE("server interceptors: calls that they make inherit deadline and cancellation") {
   world w;
   controller below;
