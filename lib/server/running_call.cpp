@@ -306,7 +306,7 @@ void running_call::leave_connection() noexcept {
 }
 
 void running_call::destroy_if_over() noexcept {
-  if (running_ != 0 || !finished_ || notify_.queued) return;
+  if (running_ != 0 || !finished_ || notify_.queued || notices_on_their_way_ != 0) return;
   run_notifications();
   detach_children();  // calls that the handler left running go on
   if (scope_) scope_->end();
@@ -318,9 +318,14 @@ void running_call::NotifyOnCancel(google::protobuf::Closure* callback) {
   {
     const std::lock_guard lock(mutex_);
     notifications_.push_back(callback);
+    if (cancelled() == cancel_cause::none) return;  // on_cancel() will see it
+    ++notices_on_their_way_;
   }
-  if (cancelled() == cancel_cause::none) return;
-  on_loop([this] { notify_later(); });
+  const bool told = on_loop([this] {
+    --notices_on_their_way_;
+    notify_later();
+  });
+  if (!told) --notices_on_their_way_;
 }
 
 void running_call::run_notifications() noexcept {

@@ -171,9 +171,10 @@ class running_call final
   handler_chain* chain_ = nullptr;  // while interceptors run: they decide when this is answered
   std::atomic<cancel_cause> shown_cause_{cancel_cause::none};
   std::atomic<bool> done_called_{false};
-  bool finished_ = false;  // `done` was run, and has arrived on the loop
-  int running_ = 0;        // its own coroutine and its handler_run, as long as they run
-  bool dropped_ = false;   // nobody can run `done`
+  std::atomic<int> notices_on_their_way_{0};  // of NotifyOnCancel to the loop
+  bool finished_ = false;                     // `done` was run, and has arrived on the loop
+  int running_ = 0;                           // its own coroutine and its handler_run, as long as they run
+  bool dropped_ = false;                      // nobody can run `done`
   bool loop_ended_ = false;
 };
 

@@ -214,6 +214,39 @@ TEST_CASE("handler: one that throws fails its call with 2001, in each style") {
   CHECK(w.log.count("secret") == 1);
 }
 
+TEST_CASE("handler: NotifyOnCancel of a cancelled call on another thread may meet the call's end") {
+  world w;
+  std::optional<call_done> kept;
+  server_call* serving = nullptr;
+  w.server->handle(&EchoService::Echo,
+                   [&](server_call& call, const EchoRequest&, EchoResponse&, call_done done) {
+                     serving = &call;
+                     kept = done;
+                   });
+  w.start();
+  client_call made;
+  made.request.set_message("x");
+  w.call(made);
+  w.lose_clients();
+  w.sim.run_for(1ms);
+  REQUIRE(serving->cancelled() == cancel_cause::peer_gone);
+  struct counter {
+    int told = 0;
+    void run() { ++told; }
+  } counted;
+  // The loop comes to the answer before it comes to the callback.
+  w.process.core()->at(1).post([&] {
+    w.process.core()->at(0).post([&] {
+      (*kept)();
+      kept.reset();
+    });
+    serving->NotifyOnCancel(google::protobuf::NewCallback(&counted, &counter::run));
+  });
+  w.sim.run_for(1ms);
+  CHECK(counted.told == 1);
+  CHECK(w.server->stop({.grace = 0ms, .kill = 0ms}).empty());  // the call is over
+}
+
 TEST_CASE("handler: NotifyOnCancel works in each style and on each loop") {
   const style written = GENERATE(style::plain, style::awaitable, style::callback);
   const placement where = on_a_loop();
