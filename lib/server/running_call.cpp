@@ -307,6 +307,7 @@ void running_call::leave_connection() noexcept {
 
 void running_call::destroy_if_over() noexcept {
   if (running_ != 0 || !finished_ || notify_.queued || notices_on_their_way_ != 0) return;
+  notify_.queued = true;  // what a callback cancels or registers from here on queues nothing
   run_notifications();
   detach_children();  // calls that the handler left running go on
   if (scope_) scope_->end();

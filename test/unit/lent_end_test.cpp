@@ -284,6 +284,37 @@ TEST_CASE("lent end: a server's handler may destroy its runtime; the rest of wha
   }
 }
 
+TEST_CASE("lent end: a callback of a call's end may destroy the runtime") {
+  world all;
+  asio::io_context ioc;
+  std::optional<braid::runtime> rt(std::in_place, ioc, all.options());
+  braid::server server(*rt);
+  struct ending {
+    std::optional<braid::runtime>& rt;
+    int told = 0;
+    void run() {
+      ++told;
+      rt.reset();
+    }
+  } at_end{rt};
+  server.handle(&golden::EchoService::Echo,
+                [&](braid::server_call& call, const EchoRequest&, EchoResponse& response) {
+                  response.set_message("answered");
+                  for (int i = 0; i < 3; ++i)
+                    call.NotifyOnCancel(google::protobuf::NewCallback(&at_end, &ending::run));
+                });
+  server.start(server_address);
+  braid::runtime callers(ioc, all.options());
+  braid::channel channel(callers);
+  channel.init(server_address, {.timeout = 1h, .connect_timeout = 1h});
+  told_call call;
+  call.start(channel);
+  ioc.run();
+  CHECK(at_end.told == 3);
+  CHECK(call.times == 1);
+  CHECK_FALSE(call.ec);
+}
+
 TEST_CASE("lent end: servers start and stop although nobody runs the context") {
   world all;
   asio::io_context ioc;
