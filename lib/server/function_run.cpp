@@ -30,25 +30,29 @@ function_run::function_run(running_call& call, core::loop* where)
 
 void function_run::begin() noexcept {
   const auto keep = self();
+  std::shared_ptr<done_copies> copies;  // one that outlives what the handler throws
   std::optional<detail::failure> thrown;
   bool answered = false;
   {
     const entered inside(this);
     try {
-      answered = invoke();
+      answered = invoke(copies);
     } catch (...) {
       thrown = detail::describe_current_exception();
     }
   }
   if (!thrown) {
+    copies.reset();
     call().handler_returned(answered);
   } else {
-    done_used_.store(true);  // whoever has the call_done of a handler that threw can do nothing with it
-    call().handler_threw(std::move(*thrown));
+    // Whoever has the call_done of a handler that threw can do nothing with it. If it was called before, that
+    // answers, and may still be on its way on another thread.
+    const bool fails = !done_used_.exchange(true);
+    call().handler_threw(std::move(*thrown), fails);
   }
 }
 
-bool function_run::invoke() {
+bool function_run::invoke(std::shared_ptr<done_copies>& copies) {
   running_call& of = call();
   const google::protobuf::Message& request = of.request();
   google::protobuf::Message& response = of.response();
@@ -61,9 +65,9 @@ bool function_run::invoke() {
     (*generated)(of, request, response, of.done());
     return false;
   }
-  auto copies = std::allocate_shared<done_copies>(detail::pool_allocator<done_copies>(),
-                                                  std::static_pointer_cast<function_run>(self()));
-  std::get<detail::callback_handler>(handler)(of, request, response, call_done(std::move(copies)));
+  copies = std::allocate_shared<done_copies>(detail::pool_allocator<done_copies>(),
+                                             std::static_pointer_cast<function_run>(self()));
+  std::get<detail::callback_handler>(handler)(of, request, response, call_done(copies));
   return false;
 }
 

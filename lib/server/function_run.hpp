@@ -27,8 +27,9 @@ class function_run final : public handler_run {
 
   void begin() noexcept override;
   boost::asio::any_io_executor foreign_executor() const override;
-  /// Returns whether the handler has answered by returning.
-  bool invoke();
+  /// Returns whether the handler has answered by returning. `copies` becomes one of those that a callback
+  /// handler gets.
+  bool invoke(std::shared_ptr<done_copies>& copies);
 
   const std::shared_ptr<core::runtime_core> keep_;  // for the log, also after the call
   const google::protobuf::MethodDescriptor& method_;

@@ -157,12 +157,16 @@ void running_call::handler_returned(bool answers) noexcept {
   if (!told) note_without_loop(true, finished);
 }
 
-void running_call::handler_threw(detail::failure why) noexcept {
-  const bool told = on_loop([this, why = std::move(why)] {
-    failed(why);
+void running_call::handler_threw(detail::failure why, bool fails) noexcept {
+  const bool told = on_loop([this, why = std::move(why), fails] {
+    if (fails) {
+      failed(why);
+    } else {
+      report(why, "the handler");
+    }
     part_over();
   });
-  if (!told) note_without_loop(true, !done_called_.exchange(true));
+  if (!told) note_without_loop(true, fails && !done_called_.exchange(true));
 }
 
 void running_call::handler_refused(const error_code& code, std::string_view text) noexcept {

@@ -76,7 +76,8 @@ class running_call final
   // What a handler_run tells, on any thread: one of the first three, once.
 
   void handler_returned(bool answers) noexcept;
-  void handler_threw(detail::failure why) noexcept;
+  /// `fails`: the call; else `done` was called before, and may be on its way.
+  void handler_threw(detail::failure why, bool fails = true) noexcept;
   /// The handler never ran.
   void handler_refused(const error_code& code, std::string_view text) noexcept;
   /// Nobody can run done() any more.

@@ -36,6 +36,28 @@ TEST_CASE("handler: a callback one that throws fails its call with 2001, and its
   w.sim.run_for(1ms);
 }
 
+TEST_CASE("handler: a callback one that throws has not dropped its done, and one it has called counts") {
+  const placement where = on_a_loop();
+  const bool answers = GENERATE(false, true);
+  world w;
+  w.server->handle(&EchoService::Echo,
+                   [&](server_call&, const EchoRequest&, EchoResponse& r, call_done done) {
+                     r.set_message("in time");
+                     if (answers) done();
+                     throw std::runtime_error("secret");
+                   },
+                   {.run_on = where});
+  w.start();
+  client_call made;
+  made.request.set_message("x");
+  w.call(made);
+  w.finish(made);
+  CHECK(made.ec == (answers ? error_code() : error_code(errc::internal)));
+  CHECK(w.log.count("secret") == 1);
+  CHECK(w.log.count("has dropped its done") == 0);
+  CHECK(w.server->stop({.grace = 0ms, .kill = 0ms}).empty());
+}
+
 TEST_CASE("handler: a second done is ignored and logged, also after the call") {
   const placement where = on_a_loop();
   world w;
