@@ -197,7 +197,8 @@ class server {
   /// Cancellation: a coroutine's waits end early (stackful, plain on a loop), an awaitable gets `terminal`;
   /// others ask server_call::cancelled() or use NotifyOnCancel().
   ///
-  /// Errors: throws 22 when the method has a handler, the server was started, or `options` do not fit.
+  /// Errors: throws 22 when the method has a handler, its messages are not of generated code, the server was
+  /// started, or `options` do not fit.
   ///
   /// Thread safety: `handler` is called for several calls at once, on all loops.
   template <typename Handler>

@@ -11,6 +11,7 @@ namespace {
 
 const error_code already_there{EINVAL, boost::system::system_category()};
 
+/// Null for a type that no generated code knows.
 const google::protobuf::Message* prototype(const google::protobuf::Descriptor* type) {
   return google::protobuf::MessageFactory::generated_factory()->GetPrototype(type);
 }
@@ -26,6 +27,10 @@ method_table::service_entry& method_table::service(const google::protobuf::Servi
   by_name_[added.name] = &added;
   by_name_.emplace(descriptor.name(), &added);  // the first service of a short name keeps it
   return added;
+}
+
+bool method_table::has_generated_messages(const google::protobuf::MethodDescriptor& method) {
+  return prototype(method.input_type()) && prototype(method.output_type());
 }
 
 void method_table::insert(service_entry& into, method_entry entry) {
@@ -59,6 +64,10 @@ void method_table::add(std::shared_ptr<google::protobuf::Service> service, const
 
 void method_table::add(const google::protobuf::MethodDescriptor& method, detail::any_handler handler,
                        const method_options& options, error_code& ec) {
+  if (!has_generated_messages(method)) {
+    ec = {EINVAL, boost::system::system_category()};
+    return;
+  }
   service_entry& into = service(*method.service());
   const bool known = std::any_of(into.methods.begin(), into.methods.end(), [&](const method_entry* each) {
     return each->descriptor->name() == method.name();

@@ -39,9 +39,10 @@ class method_table {
  public:
   /// Adds all methods of a service. 22 when it is there already.
   void add(std::shared_ptr<google::protobuf::Service> service, const method_options& options, error_code& ec);
-  /// Adds one method. 22 when it is there already.
+  /// Adds one method. 22 when it is there already, or its messages are not of generated code.
   void add(const google::protobuf::MethodDescriptor& method, detail::any_handler handler,
            const method_options& options, error_code& ec);
+  static bool has_generated_messages(const google::protobuf::MethodDescriptor& method);
   /// The entry of a method that was added, or null.
   method_entry* find(const google::protobuf::MethodDescriptor& method) noexcept;
 

@@ -84,8 +84,11 @@ void server::add_handler(const google::protobuf::MethodDescriptor& method, detai
   check_placement(core_->runtime(), method.full_name(), options.run_on, &handler);
   error_code ec;
   core_->methods().add(method, std::move(handler), within(core_->options(), options), ec);
-  if (ec)
-    throw boost::system::system_error(ec, fmt::format("method {} is there already", method.full_name()));
+  if (!ec) return;
+  const bool known = server_side::method_table::has_generated_messages(method);
+  throw boost::system::system_error(
+      ec, fmt::format("method {} {}", method.full_name(),
+                      known ? "is there already" : "has messages that are not of generated code"));
 }
 
 void server::limit_concurrency(const google::protobuf::MethodDescriptor& method, std::size_t most) {
