@@ -2,8 +2,6 @@
 
 #include "server/server_core.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -85,36 +83,37 @@ void loop_part::recycle(const method_entry& method, message_pair messages,
   kept.push_back(std::move(messages));
 }
 
-void loop_part::log_unanswered(const running_call& call) noexcept {
-  home_.log().log(log_level::warning, fmt::format("{} returned and has not run done", call.describe()), {});
+void loop_part::log_unanswered(const google::protobuf::MethodDescriptor& method) noexcept {
+  log_rarely(unanswered_, "a handler returned and has not run done", {{"method", method.full_name()}});
+}
+
+void loop_part::log_dropped(const google::protobuf::MethodDescriptor& method) noexcept {
+  log_rarely(dropped_, "a handler has dropped its done without a call: nobody can answer any more",
+             {{"method", method.full_name()}});
 }
 
 void loop_part::log_broken(const endpoint& peer, std::string_view why) noexcept {
-  log_rarely(broken_, "a client broke the protocol", peer, why);
+  log_rarely(broken_, "a client broke the protocol", {{"peer", peer.to_string()}, {"why", why}});
 }
 
 void loop_part::log_refused(const endpoint& peer, std::string_view why) noexcept {
-  log_rarely(refused_, "a client's credential was refused", peer, why);
+  log_rarely(refused_, "a client's credential was refused", {{"peer", peer.to_string()}, {"why", why}});
 }
 
-void loop_part::log_rarely(rare_line& line, std::string_view text, const endpoint& peer,
-                           std::string_view why) noexcept {
+void loop_part::log_accept_failed(const error_code& why) noexcept {
+  log_rarely(accept_failed_, "accepting a connection failed", {{"why", why.message()}});
+}
+
+void loop_part::log_rarely(rare_line& line, std::string_view text, std::vector<log_field> fields) noexcept {
   const core::time_point now = home_.now();
   if (now < line.next) {
     ++line.unlogged;
     return;
   }
   line.next = now + std::chrono::seconds(1);
-  home_.log().log(log_level::warning, text,
-                  {{"peer", peer.to_string()},
-                   {"why", why},
-                   {"not logged before", std::to_string(std::exchange(line.unlogged, 0))}});
-}
-
-void loop_part::log_dropped(const running_call& call) noexcept {
-  home_.log().log(
-      log_level::warning,
-      fmt::format("{} has dropped its done without a call: nobody can answer any more", call.describe()), {});
+  const std::string unlogged = std::to_string(std::exchange(line.unlogged, 0));
+  fields.push_back({"not logged before", unlogged});
+  home_.log().log(log_level::warning, text, fields);
 }
 
 void loop_part::call_over() noexcept {

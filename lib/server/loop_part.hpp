@@ -51,11 +51,14 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   void recycle(const method_entry& method, message_pair messages, std::size_t request_size) noexcept;
   /// A call has been destroyed.
   void call_over() noexcept;
-  void log_unanswered(const running_call& call) noexcept;
-  /// At most once a second: a peer must not be able to fill a disk.
+  // Each at most once a second: a peer must not be able to fill a disk.
+
+  void log_unanswered(const google::protobuf::MethodDescriptor& method) noexcept;
+  void log_dropped(const google::protobuf::MethodDescriptor& method) noexcept;
   void log_broken(const endpoint& peer, std::string_view why) noexcept;
-  void log_dropped(const running_call& call) noexcept;
   void log_refused(const endpoint& peer, std::string_view why) noexcept;
+  void log_accept_failed(const error_code& why) noexcept;
+
   /// Held while a call is destroyed without the loop, which has ended.
   std::mutex& after_the_end() noexcept { return after_the_end_; }
 
@@ -89,8 +92,7 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
     core::time_point next = core::time_point::min();
     std::size_t unlogged = 0;
   };
-  void log_rarely(rare_line& line, std::string_view text, const endpoint& peer,
-                  std::string_view why) noexcept;
+  void log_rarely(rare_line& line, std::string_view text, std::vector<log_field> fields) noexcept;
 
   struct stop_timer : core::timer_node {
     explicit stop_timer(loop_part& of) noexcept : timer_node(&stop_timer::fire), owner(of) {}
@@ -108,8 +110,11 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   std::vector<std::unique_ptr<connection>> closed_;
   boost::intrusive::list<running_call, boost::intrusive::constant_time_size<false>> calls_;
   std::vector<std::vector<message_pair>> messages_;  // by the method's index
+  rare_line unanswered_;
+  rare_line dropped_;
   rare_line broken_;
   rare_line refused_;
+  rare_line accept_failed_;
 
   std::size_t next_loop_;  // of the calls that are spread over the loops
 

@@ -16,6 +16,13 @@
 #include <variant>
 
 namespace braid::server_side {
+namespace {
+
+// How long after a cancellation a handler that has returned may take to run `done`, before it is taken that
+// it never will.
+constexpr std::chrono::seconds time_to_finish{1};
+
+}  // namespace
 
 running_call::running_call(loop_part& part, connection& from, const method_entry& method, std::int64_t id,
                            message_pair messages, core::time_point deadline)
@@ -185,7 +192,7 @@ void running_call::done_dropped() noexcept {
       finish();
     } else {
       dropped_ = true;
-      part_->log_dropped(*this);
+      part_->log_dropped(method());
     }
   });
   if (!told) note_without_loop(false, true);
@@ -253,7 +260,8 @@ void running_call::on_cancel(cancel_cause cause) noexcept {
   shown_cause_.store(cause, std::memory_order_release);
   if (cause == cancel_cause::deadline) answer_with(errc::timed_out, "the deadline has passed");
   if (cause == cancel_cause::shutdown) answer_with(errc::logoff, "the server is stopping");
-  if (running_ == 0 && !finished_ && !dropped_) part_->log_unanswered(*this);
+  if (cause != cancel_cause::shutdown && !finished_ && !dropped_)
+    home().arm(timer_, home().after(time_to_finish));
   std::shared_ptr<core::call_scope> scope;
   bool notifies = dropped_;
   {
@@ -280,6 +288,15 @@ void running_call::cancelled_by_client(cancel_cause cause) noexcept {
 void running_call::shut_down() noexcept {
   if (chain_) chain_->give_up();
   cancel(cancel_cause::shutdown);
+  timer_.cancel();  // the stop names who does not end
+}
+
+void running_call::timer_fired() noexcept {
+  if (!cancel_node::cancelled()) {
+    cancel(cancel_cause::deadline);
+  } else if (running_ == 0 && !finished_ && !dropped_) {
+    part_->log_unanswered(method());
+  }
 }
 
 void running_call::answer() noexcept {

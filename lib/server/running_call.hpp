@@ -133,6 +133,7 @@ class running_call final
   void report(const detail::failure& why, std::string_view who) noexcept;
   void fail(std::string_view who) noexcept;
   void note_without_loop(bool part_over, bool finished) noexcept;
+  void timer_fired() noexcept;
   void notify() noexcept;
   void notify_later() noexcept;
   void answer() noexcept;
@@ -141,11 +142,9 @@ class running_call final
   void destroy_if_over() noexcept;
   void run_notifications() noexcept;
 
-  struct deadline_timer : core::timer_node {
-    explicit deadline_timer(running_call& of) noexcept : timer_node(&deadline_timer::fire), owner(of) {}
-    static void fire(timer_node& node) {
-      static_cast<deadline_timer&>(node).owner.cancel(cancel_cause::deadline);
-    }
+  struct call_timer : core::timer_node {
+    explicit call_timer(running_call& of) noexcept : timer_node(&call_timer::fire), owner(of) {}
+    static void fire(timer_node& node) { static_cast<call_timer&>(node).owner.timer_fired(); }
     running_call& owner;
   };
   struct notify_node : core::ready_node {
@@ -163,7 +162,7 @@ class running_call final
   const endpoint remote_side_;
   std::shared_ptr<const auth_context> auth_;  // null: the server asks for no credentials
   core::time_point deadline_;
-  deadline_timer timer_{*this};
+  call_timer timer_{*this};  // to the deadline; once it is cancelled: of a handler that does not answer
   notify_node notify_{*this};
   std::mutex mutex_;  // guards what the handler may ask for on any thread: up to scope_
   std::vector<google::protobuf::Closure*> notifications_;

@@ -4,8 +4,6 @@
 #include "net/loop_network.hpp"
 #include "wire/frame.hpp"
 
-#include <fmt/format.h>
-
 namespace braid::server_side {
 namespace {
 
@@ -110,8 +108,7 @@ void server_core::on_accepted(core::loop& home, std::unique_ptr<net::transport> 
 }
 
 void server_core::on_accept_failed(const error_code& why) {
-  runtime().log().log(log_level::warning, fmt::format("accepting a connection failed: {}", why.message()),
-                      {});
+  parts_[runtime().current()->index()]->log_accept_failed(why);
 }
 
 namespace {

@@ -329,17 +329,19 @@ TEST_CASE("server: a call whose done never runs ends at its deadline or with its
     calls.push_back(&call);
   };
   w.start();
-  const char* const line = "warning: the handler of golden.EchoService.Echo returned and has not run done";
+  const char* const line = "warning: a handler returned and has not run done";
   {
     auto client = w.connect();
     client.send(echo_within(1, "x", 100));
     w.sim.run_for(200ms);
     REQUIRE(client.answers().size() == 1);
     CHECK(client.answers()[0].code == 1008);
+    w.sim.run_for(2s);
     CHECK(w.log.count(line) == 1);
     client.send(echo(2, "y"));
     client.reset();
   }
+  w.sim.run_for(2s);
   CHECK(w.log.count(line) == 2);
   REQUIRE(calls.size() == 2);
   CHECK(calls[0]->cancelled() == cancel_cause::deadline);  // their state is alive
@@ -347,6 +349,50 @@ TEST_CASE("server: a call whose done never runs ends at its deadline or with its
   for (auto* each : kept) each->Run();
   w.sim.run_for(0s);
   CHECK(w.srv->stop(within(0ms, 0ms)).empty());
+}
+
+TEST_CASE(
+    "server: cancelled calls that are answered later are not logged, those that never are once a second") {
+  constexpr int count = 200;
+  const bool answers = GENERATE(true, false);
+  world w;
+  std::vector<google::protobuf::Closure*> kept;
+  w.service.run = [&](server_call&, const EchoRequest&, EchoResponse&, google::protobuf::Closure* done) {
+    kept.push_back(done);
+  };
+  w.start();
+  {
+    auto client = w.connect();
+    std::string requests;
+    for (int i = 0; i < count; ++i) requests += i % 2 == 0 ? echo(i, "x") : echo_within(i, "x", 10);
+    client.send(requests);
+    w.sim.run_for(20ms);
+    client.reset();
+  }
+  REQUIRE(kept.size() == count);
+  w.sim.run_for(100ms);
+  CHECK(w.log.count("has not run done") == 0);
+  if (answers)
+    for (auto* each : kept) each->Run();
+  w.sim.run_for(10s);
+  const auto lines = w.log.count("has not run done");
+  if (answers) {
+    CHECK(lines == 0);
+  } else {
+    CHECK(lines >= 1);
+    CHECK(lines <= 2);
+    for (auto* each : kept) each->Run();
+  }
+  w.sim.run_for(0s);
+}
+
+TEST_CASE("server: a handler that drops its done is logged at most once a second") {
+  world w;
+  w.srv->handle(&EchoService::Echo, [](server_call&, const EchoRequest&, EchoResponse&, braid::call_done) {});
+  w.srv->start("10.0.0.1:80");
+  auto client = w.connect();
+  for (int i = 0; i < 200; ++i) client.send(echo(i, "x"));
+  CHECK(w.log.count("has dropped its done") == 1);
 }
 
 TEST_CASE("server: done may run after the server and its runtime are gone") {
