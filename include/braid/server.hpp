@@ -261,8 +261,8 @@ class server {
   /// Stops: accepts no more, answers new requests with 2003, lets running calls go on for `grace`, then
   /// cancels them (they are answered with 2003) and waits for `kill`. Returns the names of the handlers that
   /// had not ended by then; what they use is kept alive. A loop that one of them holds up, so that it cannot
-  /// say so, is named instead, a moment later. Refused with a system_error (EDEADLK) on the
-  /// server's own loops. Idempotent.
+  /// say so, is named instead, a moment later; on a lent context such a handler holds up the begin of the
+  /// stop too. Refused with a system_error (EDEADLK) on the server's own loops. Idempotent.
   std::vector<std::string> stop(stop_options options = {});
 
   /// The same without waiting; allowed on the server's own loops too.

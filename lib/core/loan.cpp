@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -105,8 +106,28 @@ void loan::acquire(const void* me) noexcept {
     if (runs && may_run_handlers_.load(std::memory_order_relaxed)) report_two_threads();
     holder_.wait(holder, std::memory_order_relaxed);
   }
+  acquired(runs);
+}
+
+void loan::acquired(bool runs) noexcept {
   may_run_handlers_.store(runs || context_ends_here(), std::memory_order_relaxed);
   loop_.use_stack_of_thread();
+}
+
+// Others than those who run the context hold it for a moment only.
+bool loan::try_enter() noexcept {
+  const void* const me = this_thread();
+  if (holder_.load(std::memory_order_relaxed) != me) {
+    const void* holder = nullptr;
+    while (!holder_.compare_exchange_weak(holder, me, std::memory_order_acquire)) {
+      if (holder && may_run_handlers_.load(std::memory_order_relaxed)) return false;
+      if (holder) std::this_thread::yield();
+      holder = nullptr;
+    }
+    acquired(runs_here());
+  }
+  ++depth_;
+  return true;
 }
 
 void loan::leave() noexcept {

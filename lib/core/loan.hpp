@@ -34,6 +34,8 @@ class loan
 
   /// Waits until this thread has the loop to itself. Nests.
   void enter() noexcept;
+  /// The same, but false where a thread that runs the context holds the loop, perhaps for long.
+  bool try_enter() noexcept;
   void leave() noexcept;
   /// Whether this thread holds the loop; from any thread.
   bool held_here() const noexcept;
@@ -66,6 +68,7 @@ class loan
   friend class loan_service;
 
   void acquire(const void* me) noexcept;
+  void acquired(bool runs) noexcept;
   void settle_work() noexcept;
   void lower_work() noexcept;
   bool wants_turn() const noexcept;

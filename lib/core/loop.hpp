@@ -145,6 +145,9 @@ class loop {
   /// code of the program. False when the loop takes no more.
   template <typename Function>
   bool visit(Function&& function);
+  /// The same, but does not wait for code of the program that holds the loop: false then, too.
+  template <typename Function>
+  bool try_visit(Function&& function);
 
   /// An operation on the context that nobody waits for was started, or its handler begins: a lent context may
   /// run out of work while it is pending.
@@ -332,6 +335,14 @@ bool loop::visit(Function&& function) {
   if (is_closed()) return false;
   std::forward<Function>(function)();
   return true;
+}
+
+template <typename Function>
+bool loop::try_visit(Function&& function) {
+  if (context_gone() || !loan_->try_enter()) return false;
+  const bool visited = visit(std::forward<Function>(function));
+  loan_->leave();
+  return visited;
 }
 
 template <typename Function>

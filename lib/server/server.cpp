@@ -149,10 +149,8 @@ std::vector<std::string> server::stop(stop_options options) {
   const auto end = core::saturating_add(core::saturating_add(grace_end, options.kill),
                                         lent ? patience_with_lent : patience);
   if (!stopping->ended.wait_until(core_->runtime(), end)) {
-    if (lent) core_->give_up_stop();
-    if (report) {
-      if (auto left = report->give_up()) return std::move(*left);
-    }
+    if (lent) core_->give_up_stop(report);
+    if (auto left = report->give_up()) return std::move(*left);
   }
   stopping->ended.wait(core_->runtime());
   return std::move(stopping->left);

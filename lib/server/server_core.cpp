@@ -162,17 +162,21 @@ std::shared_ptr<stop_report> server_core::stop(const stop_options& how, stop_rep
   auto report = std::make_shared<stop_report>(parts_.size(), std::move(stopped));
   for (auto& part : parts_) {
     stop_on_its_way stopping(part, how, report);
-    if (start == stop_start::at_once && part->home().is_lent()) {
-      part->home().visit(stopping);
-    } else {
-      part->home().post(std::move(stopping));
-    }
+    const bool begun =
+        start == stop_start::at_once && part->home().is_lent() && part->home().try_visit(stopping);
+    if (!begun) part->home().post(std::move(stopping));
   }
   return report;
 }
 
-void server_core::give_up_stop() {
-  for (auto& part : parts_) part->home().visit([&] { part->give_up(); });
+void server_core::give_up_stop(const std::shared_ptr<stop_report>& report) {
+  constexpr stop_options at_once{.grace = std::chrono::milliseconds(0), .kill = std::chrono::milliseconds(0)};
+  for (auto& part : parts_) {
+    part->home().try_visit([&] {
+      stop_on_its_way(part, at_once, report)();  // should the first still be on its way
+      part->give_up();
+    });
+  }
 }
 
 }  // namespace braid::server_side

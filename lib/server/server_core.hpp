@@ -33,14 +33,14 @@ class server_core final : public std::enable_shared_from_this<server_core>, priv
 
   enum class stop_start : bool {
     later,    ///< `stopped` is not called in here, unless the loops are gone.
-    at_once,  ///< On a lent loop, which perhaps nobody runs, this thread begins.
+    at_once,  ///< On a lent loop, which perhaps nobody runs, this thread begins, unless a handler holds it.
   };
   /// Stops on all loops; `stopped` is called on one of them, or on this thread when there is nothing to stop
   /// and it is to be at_once.
   /// Returns what the parts say meanwhile; null in that case.
   std::shared_ptr<stop_report> stop(const stop_options& how, stop_report::handler stopped, stop_start start);
-  /// On a lent loop that is not run: ends the stop that goes on.
-  void give_up_stop();
+  /// On a lent loop that is not run: ends the stop that goes on. One that a handler holds says nothing.
+  void give_up_stop(const std::shared_ptr<stop_report>& report);
 
  private:
   void make_parts();

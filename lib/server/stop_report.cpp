@@ -9,6 +9,7 @@ namespace braid::server_side {
 
 void stop_report::add(std::size_t index, const std::vector<std::string>& left) {
   std::unique_lock lock(mutex_);
+  if (!waiting_[index]) return;
   waiting_[index] = false;
   left_.insert(left_.end(), left.begin(), left.end());
   if (!stopped_ || std::find(waiting_.begin(), waiting_.end(), true) != waiting_.end()) return;

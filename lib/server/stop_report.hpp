@@ -17,7 +17,7 @@ class stop_report {
   /// `stopped` is called once all parts have stopped, with the names of the handlers left behind.
   stop_report(std::size_t parts, handler stopped) : waiting_(parts, true), stopped_(std::move(stopped)) {}
 
-  /// Part `index` has stopped, but for these handlers.
+  /// Part `index` has stopped, but for these handlers. What it says again does not count.
   void add(std::size_t index, const std::vector<std::string>& left);
 
   /// Waits no longer for parts that say nothing, because something holds their loops: returns what is left

@@ -241,6 +241,41 @@ TEST_CASE("lent tcp: run() returns after a call whose request could not be writt
   CHECK(call.ec == aborted);
 }
 
+TEST_CASE("lent tcp: a stop returns in time from a handler that holds the loop, and names the loop") {
+  const bool destroy = GENERATE(false, true);
+  asio::io_context ioc;
+  braid::runtime rt(ioc);
+  std::optional<braid::server> server(std::in_place, rt);
+  std::promise<void> begun;
+  std::promise<void> go_on;
+  server->handle(&golden::EchoService::Echo,
+                 [&](braid::server_call&, const EchoRequest&, EchoResponse& response) {
+                   response.set_message("at last");
+                   begun.set_value();
+                   go_on.get_future().wait();
+                 });
+  server->start("127.0.0.1:0");
+  braid::runtime callers({.loops = 1});
+  braid::channel channel(callers);
+  channel.init(address_of(*server), {.timeout = 60s});
+  runner thread(ioc);
+  told_call call;
+  call.start(channel);
+  begun.get_future().wait();
+  auto stopped = std::async(std::launch::async, [&] {
+    if (!destroy) return server->stop({.grace = 1ms, .kill = 1ms});
+    server.reset();
+    return std::vector<std::string>{"what holds up loop 0"};
+  });
+  const bool in_time = stopped.wait_for(30s) == std::future_status::ready;
+  go_on.set_value();
+  CHECK(in_time);
+  CHECK(stopped.get() == std::vector<std::string>{"what holds up loop 0"});
+  server.reset();
+  thread.join();
+  while (call.times == 0) std::this_thread::yield();
+}
+
 TEST_CASE("lent tcp: synchronous calls and stops from outside work while a thread runs the context") {
   asio::io_context ioc;
   braid::runtime rt(ioc);
