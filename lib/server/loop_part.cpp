@@ -174,10 +174,6 @@ void loop_part::finish_stop() noexcept {
   for (auto& each : std::exchange(stopped_, {})) each(left);
 }
 
-void loop_part::give_up() noexcept {
-  if (!over_) finish_stop();
-}
-
 void loop_part::shut_down() noexcept {
   self_ = shared_from_this();
   stopping_ = true;

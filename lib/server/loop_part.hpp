@@ -70,10 +70,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   /// Stops; `stopped` is called once, on the loop, with the names of the handlers that did not end in time.
   /// Of several stops the shortest times count.
   void stop(const stop_options& how, std::function<void(std::vector<std::string>)> stopped);
-  /// Ends a stop that goes on, now.
-  void give_up() noexcept;
   /// Ends connections and calls with this turn, not in here: the runtime stops, perhaps inside of one of
-  /// them.
+  /// them, or nobody waits for a stop any more.
   void shut_down() noexcept;
 
  private:

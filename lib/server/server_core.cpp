@@ -174,7 +174,7 @@ void server_core::give_up_stop(const std::shared_ptr<stop_report>& report) {
   for (auto& part : parts_) {
     part->home().try_visit([&] {
       stop_on_its_way(part, at_once, report)();  // should the first still be on its way
-      part->give_up();
+      part->shut_down();
     });
   }
 }

@@ -315,6 +315,34 @@ TEST_CASE("lent end: a callback of a call's end may destroy the runtime") {
   CHECK_FALSE(call.ec);
 }
 
+TEST_CASE("lent end: a stop of a server whose context nobody runs tells clients and handlers so") {
+  world all;
+  asio::io_context ioc;
+  asio::io_context other;
+  braid::runtime rt(ioc, all.options());
+  braid::server server(rt);
+  braid::cancel_cause cause{};
+  server.handle(&golden::EchoService::Echo,
+                [&](braid::server_call& call, const EchoRequest&, EchoResponse&, yield_context yield) {
+                  error_code ec;
+                  braid::sleep_for(24h, yield[ec]);
+                  cause = call.cancelled();
+                });
+  server.start(server_address);
+  braid::runtime callers(other, all.options());
+  braid::channel channel(callers);
+  channel.init(server_address, {.timeout = 1h, .connect_timeout = 1h});
+  told_call call;
+  call.start(channel);
+  while (other.poll() + ioc.poll() != 0) ioc.restart();
+  CHECK(server.stop({.grace = 0ms, .kill = 0ms}).size() == 1);
+  other.run();
+  CHECK(call.ec == braid::errc::logoff);
+  ioc.restart();
+  ioc.run();
+  CHECK(cause == braid::cancel_cause::shutdown);
+}
+
 TEST_CASE("lent end: servers start and stop although nobody runs the context") {
   world all;
   asio::io_context ioc;
