@@ -62,7 +62,8 @@ class server_next {
 ///
 /// Cancellation: its own waits end early, as in a handler. `next` returns when the handler has answered, also
 /// after a cancellation; only when the server stops it does not wait for a handler that runs elsewhere, or
-/// that has returned and will run `done` later.
+/// that has returned and will run `done` later. Then the call's cancelled() is cancel_cause::shutdown, it has
+/// been answered, and its error and its response are still the handler's: neither to be read nor changed.
 ///
 /// Errors: one that throws fails the call with errc::internal, and is logged.
 ///

@@ -12,7 +12,9 @@ namespace braid {
 
 const google::protobuf::Message& server_next::request() const noexcept { return chain_.call().request(); }
 google::protobuf::Message& server_next::response() noexcept { return chain_.call().response(); }
-void server_next::succeed() noexcept { chain_.call().clear_failure(); }
+void server_next::succeed() noexcept {
+  if (!chain_.gave_up()) chain_.call().clear_failure();
+}
 
 void server_next::operator()(yield_context yield) {
   if (std::exchange(called_, true)) throw std::logic_error("braid: an interceptor called next twice");
@@ -37,7 +39,9 @@ void handler_chain::run(std::size_t index, yield_context yield) noexcept {
   try {
     interceptors[index](call_, next, yield);
   } catch (...) {
-    call_.note_failure(detail::describe_current_exception(), "an interceptor");
+    const auto why = detail::describe_current_exception();
+    call_.report(why, "an interceptor");
+    if (!gave_up()) call_.fail("an interceptor");
   }
 }
 
@@ -46,7 +50,8 @@ void handler_chain::run_handler(yield_context yield) noexcept {
     try {
       if (call_.invoke(yield)) answered_ = true;
     } catch (...) {
-      call_.note_failure(detail::describe_current_exception(), "the handler");
+      call_.report(detail::describe_current_exception(), "the handler");
+      call_.fail("the handler");
       answered_ = true;
     }
   }
@@ -56,7 +61,7 @@ void handler_chain::run_handler(yield_context yield) noexcept {
     waiting.wait(false);
   }
   left_handler_ = !answered_;
-  call_.show_cancellation();
+  if (!gave_up()) call_.show_cancellation();
 }
 
 void handler_chain::answered() noexcept {

@@ -26,7 +26,8 @@ class handler_chain {
   /// The interceptors do not wait any more for a handler that has returned, or runs elsewhere, and has not
   /// answered; on the loop.
   void give_up() noexcept;
-  /// Whether they went on without the answer of a handler, which has not come yet.
+  /// Whether they went on without the answer of a handler, which has not come yet: its call's error is still
+  /// its own, to be written on whatever thread.
   bool gave_up() const noexcept { return left_handler_ && !answered_; }
 
  private:

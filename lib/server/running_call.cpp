@@ -198,11 +198,6 @@ void running_call::done_dropped() noexcept {
   if (!told) note_without_loop(false, true);
 }
 
-void running_call::note_failure(const detail::failure& why, std::string_view who) noexcept {
-  report(why, who);
-  fail(who);
-}
-
 // What a cancelled handler throws is most often the "aborted" of its last wait.
 void running_call::report(const detail::failure& why, std::string_view who) noexcept {
   const bool expected = cancel_node::cancelled() && why.code == boost::asio::error::operation_aborted;

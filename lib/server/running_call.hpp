@@ -91,8 +91,13 @@ class running_call final
 
   /// Starts the handler where it runs otherwise than in this call's own coroutine; else returns false.
   bool start_apart() noexcept;
-  /// What was running has failed the call by throwing; `who` did.
-  void note_failure(const detail::failure& why, std::string_view who) noexcept;
+  /// Logs what `who` threw.
+  void report(const detail::failure& why, std::string_view who) noexcept;
+
+  // What changes the call's error; not once the chain has given up, when that is the handler's alone.
+
+  /// `who` has failed the call by throwing.
+  void fail(std::string_view who) noexcept;
   void clear_failure() noexcept;
   /// Shows a cancellation as the call's error.
   void show_cancellation() noexcept;
@@ -130,8 +135,6 @@ class running_call final
   void finish() noexcept;
   void answered() noexcept;
   void part_over() noexcept;
-  void report(const detail::failure& why, std::string_view who) noexcept;
-  void fail(std::string_view who) noexcept;
   void note_without_loop(bool part_over, bool finished) noexcept;
   void timer_fired() noexcept;
   void notify() noexcept;

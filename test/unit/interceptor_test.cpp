@@ -398,23 +398,37 @@ TEST_CASE("server interceptors: a client that goes and a server that stops cance
 
 TEST_CASE("server interceptors: a handler that nobody ends does not hold them when the server stops") {
   std::optional<call_done> kept;
-  int seen = 0;
+  cancel_cause seen = cancel_cause::none;
+  error_code touched;
+  server_call* serving = nullptr;
   world w;
-  w.make_server({[&](server_call& call, server_next& next, yield_context yield) {
-    next(yield);
-    seen = call.error().value();
-  }});
+  w.make_server({[&](server_call&, server_next& next, yield_context yield) {
+                   next(yield);
+                   next.succeed();
+                 },
+                 [&](server_call& call, server_next& next, yield_context yield) {
+                   next(yield);
+                   seen = call.cancelled();
+                   touched = call.error();
+                   throw std::runtime_error("as it was left");
+                 }});
   w.server->handle(&EchoService::Echo,
-                   [&](server_call&, const EchoRequest&, EchoResponse& r, call_done done) {
+                   [&](server_call& call, const EchoRequest&, EchoResponse& r, call_done done) {
                      r.set_message("late");
+                     serving = &call;
                      kept = done;
                    });
   w.start();
   w.begin();
   w.sim.run_for(10ms);
+  serving->set_failed(errc::rejected, "the handler's own");
   const auto names = w.server->stop({.grace = 1ms, .kill = 5ms});
   CHECK(names.size() == 1);
-  CHECK(seen == 2003);
+  CHECK(seen == cancel_cause::shutdown);
+  // The call's error is the handler's, which may write it on another thread.
+  CHECK(touched == errc::rejected);
+  CHECK(serving->ErrorText() == "the handler's own");
+  CHECK(w.log.count("as it was left") == 1);
   (*kept)();  // what it uses is still there
   kept.reset();
   w.sim.run_for(1ms);
