@@ -171,6 +171,21 @@ TEST_CASE("server auth: a refused credential is 1004 for all that has arrived, t
   }
 }
 
+TEST_CASE("server auth: a refused client that does not read is given up in time all the same") {
+  guarded w({.max_unsent_bytes = 1024, .progress_timeout = 0ms, .idle_timeout = 0ms, .max_connections = 1});
+  w.start();
+  auto client = w.connect();
+  client.stop_reading();
+  std::string requests = with("bad", 1, "x");
+  for (int i = 2; i < 20'000; ++i) requests += echo(i, "x");
+  client.send(requests);
+  w.sim.run_for(2s);
+  auto next = w.connect();
+  next.send(with("token-ada", 1, "x"));
+  w.sim.run_for(200ms);
+  CHECK(next.answers().size() == 1);
+}
+
 TEST_CASE("server auth: requests wait for a slow check, in order, and are not read without bound") {
   guarded w;
   w.check_for(1s);
