@@ -371,7 +371,12 @@ std::shared_ptr<core::call_scope> running_call::scope() {
 }
 
 boost::asio::any_io_executor running_call::get_executor() {
-  if (run_) return run_->executor();
+  handler_run* run;
+  {
+    const std::lock_guard lock(mutex_);  // behind interceptors it is set while others may ask
+    run = run_;
+  }
+  if (run) return run->executor();
   return core::scoped_executor(home().executor(), scope());
 }
 

@@ -167,7 +167,7 @@ class running_call final
   core::time_point deadline_;
   call_timer timer_{*this};  // to the deadline; once it is cancelled: of a handler that does not answer
   notify_node notify_{*this};
-  std::mutex mutex_;  // guards what the handler may ask for on any thread: up to scope_
+  std::mutex mutex_;  // guards what may be asked for on any thread: up to run_, which only the loop changes
   std::vector<google::protobuf::Closure*> notifications_;
   std::shared_ptr<core::call_scope> scope_;  // of calls that are made for this one; run_ where there is one
   handler_run* run_ = nullptr;
