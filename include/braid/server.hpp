@@ -73,7 +73,7 @@ class server_call : public controller_base, public call_parent {
   /// Whether cancelled() names a cause.
   bool IsCanceled() const override { return cancelled() != cancel_cause::none; }
   /// Runs `callback` once, on the loop that read the request: when the call is cancelled, at once when it
-  /// was, or when it has ended.
+  /// was, or when it has ended. Where the runtime has gone first, on the thread that ends the call.
   void NotifyOnCancel(google::protobuf::Closure* callback) override = 0;
   /// For clients; the server's side ignores them.
   void StartCancel() override {}

@@ -36,7 +36,7 @@ void connection::on_read(std::size_t size) {
   if (parting_ && size != 0) return;
   if (size == 0) {
     if (session_.ends_with_client()) {
-      close_after_flush();
+      close_after_flush("the client has ended the connection");
     } else {
       close_when_done();
     }
@@ -54,7 +54,7 @@ void connection::take_requests(std::size_t arrived) noexcept {
   load_->set_arriving(session_.bytes_buffered());
   if (!good) {
     part_.log_broken(remote(), session_.what_broke());
-    close_after_flush();
+    close_after_flush("the client broke the protocol");
     return;
   }
   if (session_.refuses()) return part_from_client();
@@ -230,8 +230,8 @@ void connection::part_from_client() noexcept {
   flush();
 }
 
-void connection::close_after_flush() noexcept {
-  session_.give_up(errc::logoff, "the server is stopping");
+void connection::close_after_flush(std::string_view why) noexcept {
+  session_.give_up(errc::logoff, why);
   flush();
   close(false);
 }

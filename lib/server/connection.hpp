@@ -71,8 +71,8 @@ class connection final : private net::transport_events, private core::turn_end_h
   void close(bool reset) noexcept;
   /// Reads no more; closes once all calls are answered and the answers sent.
   void close_when_done() noexcept;
-  /// Sends what the transport takes at once, then ends it.
-  void close_after_flush() noexcept;
+  /// Sends what the transport takes at once, then ends it; `why` for a request that waits for its check.
+  void close_after_flush(std::string_view why) noexcept;
 
  private:
   std::span<char> read_space() override { return session_.read_space(); }

@@ -166,7 +166,7 @@ void loop_part::finish_stop() noexcept {
   stop_timer_.cancel();
   std::vector<std::string> left;
   for (const running_call& each : calls_) left.push_back(each.describe());
-  while (!connections_.empty()) connections_.back()->close_after_flush();
+  while (!connections_.empty()) connections_.back()->close_after_flush("the server is stopping");
   // Once this is released another thread may destroy it, so the loop must not know it any more.
   unschedule();
   closed_.clear();

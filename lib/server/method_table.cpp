@@ -2,8 +2,6 @@
 
 #include <braid/server.hpp>
 
-#include <google/protobuf/dynamic_message.h>
-
 #include <algorithm>
 
 namespace braid::server_side {

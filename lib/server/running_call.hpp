@@ -64,8 +64,6 @@ class running_call final
 
   /// Starts the handler; may end and destroy this.
   void start() noexcept;
-  /// Answers without the handler; destroys this. Before start() only.
-  void refuse(const error_code& code, std::string_view text) noexcept;
   /// The connection is gone: cancels, and answers no more.
   void connection_lost() noexcept;
   /// The client wants no answer any more: the same.
@@ -130,6 +128,8 @@ class running_call final
   void Run() override;
 
   void on_cancel(cancel_cause cause) noexcept override;
+  /// Answers without the handler, which cannot be started; destroys this.
+  void refuse(const error_code& code, std::string_view text) noexcept;
   template <typename Function>
   bool on_loop(Function function) noexcept;
   void finish() noexcept;
