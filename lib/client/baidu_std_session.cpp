@@ -227,11 +227,14 @@ void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& fra
 
 void baidu_std_session::too_large(const wire::inbound_frame& frame) {
   if (!frame.meta.correlation_id || wire::is_control(frame.meta)) return;
-  if (attempt* const waiting = pending_.remove(static_cast<std::uint64_t>(*frame.meta.correlation_id))) {
-    waiting->finish(outcome::local_failure(errc::bad_response),
-                    fmt::format("the response of {} bytes is over max_body_size {}", frame.header.body_size,
-                                max_body_size_));
+  attempt* const waiting = pending_.remove(static_cast<std::uint64_t>(*frame.meta.correlation_id));
+  if (!waiting) {  // late: its call has ended
+    table_.count_late_answer();
+    return;
   }
+  waiting->finish(outcome::local_failure(errc::bad_response),
+                  fmt::format("the response of {} bytes is over max_body_size {}", frame.header.body_size,
+                              max_body_size_));
 }
 
 }  // namespace braid::client
