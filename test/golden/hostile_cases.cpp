@@ -66,10 +66,28 @@ hostile_table hostile_table::of(const std::vector<chunk>& recording, bool to_ser
   return hostile_table(std::move(frames));
 }
 
-std::size_t hostile_table::truncations() const { return bytes_; }
-std::size_t hostile_table::values() const { return bytes_ * 256; }
-std::size_t hostile_table::lengths() const {
+std::size_t hostile_table::size(spoiling how) const {
+  switch (how) {
+    case spoiling::truncations:
+      return bytes_;
+    case spoiling::values:
+      return bytes_ * 256;
+    case spoiling::lengths:
+      break;
+  }
   return frames_.size() * (lie_count * lie_count + attachment_sizes.size());
+}
+
+hostile_case hostile_table::make(spoiling how, std::size_t n, const rewriter& rewrite) const {
+  switch (how) {
+    case spoiling::truncations:
+      return truncation(n, rewrite);
+    case spoiling::values:
+      return value(n, rewrite);
+    case spoiling::lengths:
+      break;
+  }
+  return length(n, rewrite);
 }
 
 const chunk& hostile_table::frame_at(std::size_t& position) const {

@@ -22,6 +22,13 @@ struct hostile_case {
   std::string describe() const;
 };
 
+/// How a sound frame is spoilt.
+enum class spoiling {
+  truncations,  ///< Each frame cut before each of its bytes.
+  values,       ///< Each byte of each frame with each value.
+  lengths       ///< Each frame with many pairs of lengths in its header, and with many attachment sizes.
+};
+
 /// A sequence of cases that are made one at a time.
 class hostile_table {
  public:
@@ -31,20 +38,16 @@ class hostile_table {
   /// The chunks of one direction of a recording.
   static hostile_table of(const std::vector<chunk>& recording, bool to_server);
 
-  /// Each frame cut before each of its bytes.
-  std::size_t truncations() const;
-  /// Each byte of each frame with each value.
-  std::size_t values() const;
-  /// Each frame with many pairs of lengths in its header, and with many attachment sizes.
-  std::size_t lengths() const;
+  std::size_t size(spoiling how) const;
 
-  /// The n-th of each kind. `rewrite` is applied to the sound frame first.
+  /// The n-th case. `rewrite` is applied to the sound frame first.
   using rewriter = std::function<std::string(const chunk&)>;
-  hostile_case truncation(std::size_t n, const rewriter& rewrite = {}) const;
-  hostile_case value(std::size_t n, const rewriter& rewrite = {}) const;
-  hostile_case length(std::size_t n, const rewriter& rewrite = {}) const;
+  hostile_case make(spoiling how, std::size_t n, const rewriter& rewrite = {}) const;
 
  private:
+  hostile_case truncation(std::size_t n, const rewriter& rewrite) const;
+  hostile_case value(std::size_t n, const rewriter& rewrite) const;
+  hostile_case length(std::size_t n, const rewriter& rewrite) const;
   const chunk& frame_at(std::size_t& position) const;
 
   std::vector<const chunk*> frames_;

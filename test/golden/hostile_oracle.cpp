@@ -215,4 +215,10 @@ std::string_view cut_frame(std::string_view& stream) {
   return frame;
 }
 
+std::size_t whole_frames(std::string_view stream) {
+  std::size_t count = 0;
+  while (!cut_frame(stream).empty()) ++count;
+  return count;
+}
+
 }  // namespace golden

@@ -67,5 +67,7 @@ bool read_reply(std::string_view frame, std::int64_t& id, reply& into);
 
 /// Cuts the first whole frame off a stream; empty: there is none.
 std::string_view cut_frame(std::string_view& stream);
+/// How many of them it begins with.
+std::size_t whole_frames(std::string_view stream);
 
 }  // namespace golden

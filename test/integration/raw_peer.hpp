@@ -1,12 +1,16 @@
 #pragma once
 
-#include <arpa/inet.h>
+#include <braid/endpoint.hpp>
+
+#include "net/socket_address.hpp"
+
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -32,13 +36,16 @@ class raw_peer {
   }
 
   static raw_peer connect(std::uint16_t port) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(port);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    require(::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
-    return raw_peer(fd);
+    return connect(braid::endpoint(boost::asio::ip::address_v4::loopback(), port));
+  }
+  /// \param receive_buffer what the system is asked to keep for a peer that does not read; 0: as it likes.
+  static raw_peer connect(const braid::endpoint& to, int receive_buffer = 0) {
+    const auto address = braid::net::socket_address(to);
+    raw_peer made(::socket(address.protocol().family(), SOCK_STREAM, 0));
+    if (receive_buffer != 0)
+      ::setsockopt(made.fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+    require(::connect(made.fd_, address.data(), static_cast<socklen_t>(address.size())) == 0);
+    return made;
   }
 
   void send(std::string_view bytes) {
@@ -55,6 +62,16 @@ class raw_peer {
       if (sent <= 0) return;
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     }
+  }
+  /// What the system takes now; returns how much that is.
+  std::size_t send_now(std::string_view bytes) {
+    const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return sent > 0 ? static_cast<std::size_t>(sent) : 0;
+  }
+  /// Whether the other side has closed, or does within the time; reads nothing.
+  bool gone(std::chrono::milliseconds wait) const {
+    pollfd closed{fd_, POLLRDHUP, 0};
+    return ::poll(&closed, 1, static_cast<int>(wait.count())) == 1;
   }
   void end_sending() { ::shutdown(fd_, SHUT_WR); }
   /// After end_sending(): whether the other side's system has all that was sent, and its end.
@@ -85,6 +102,8 @@ class raw_peer {
       if (!receive()) return {};
     }
   }
+  /// What came behind the last whole frame.
+  const std::string& unread() const { return received_; }
   bool receive() {
     pollfd ready{fd_, POLLIN, 0};
     require(::poll(&ready, 1, 60'000) == 1);
@@ -100,24 +119,22 @@ class raw_peer {
   std::string received_;
 };
 
-/// Listens on loopback and takes one connection.
+/// Listens, on a port of loopback if nothing else is said.
 class raw_listener {
  public:
-  raw_listener() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof at;
-    require(::bind(fd_, reinterpret_cast<sockaddr*>(&at), size) == 0);
-    require(::listen(fd_, 8) == 0);
-    ::getsockname(fd_, reinterpret_cast<sockaddr*>(&at), &size);
-    port_ = ntohs(at.sin_port);
+  explicit raw_listener(const braid::endpoint& at = {boost::asio::ip::address_v4::loopback(), 0})
+      : address_(at), fd_(::socket(braid::net::protocol_of(at).family(), SOCK_STREAM, 0)) {
+    const auto name = braid::net::socket_address(at);
+    require(::bind(fd_, name.data(), static_cast<socklen_t>(name.size())) == 0);
+    require(::listen(fd_, SOMAXCONN) == 0);
+    if (at.is_literal()) address_ = braid::net::local_tcp_endpoint(fd_);
   }
   raw_listener(const raw_listener&) = delete;
   raw_listener& operator=(const raw_listener&) = delete;
   ~raw_listener() { ::close(fd_); }
 
-  std::uint16_t port() const { return port_; }
+  const braid::endpoint& address() const { return address_; }
+  std::uint16_t port() const { return address_.port(); }
   raw_peer accept() {
     const int fd = ::accept(fd_, nullptr, nullptr);
     require(fd >= 0);
@@ -125,8 +142,8 @@ class raw_listener {
   }
 
  private:
+  braid::endpoint address_;
   int fd_;
-  std::uint16_t port_ = 0;
 };
 
 }  // namespace server_test

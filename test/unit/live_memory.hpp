@@ -10,4 +10,17 @@ std::size_t live() noexcept;
 std::size_t peak() noexcept;
 void restart_peak() noexcept;
 
+/// What is stored from now on, beyond what was before.
+class watch {
+ public:
+  watch() noexcept { restart_peak(); }
+  /// Now; 0 where it is less than before.
+  std::size_t kept() const noexcept { return live() < before_ ? 0 : live() - before_; }
+  /// At the worst moment.
+  std::size_t most() const noexcept { return peak() < before_ ? 0 : peak() - before_; }
+
+ private:
+  const std::size_t before_ = live();
+};
+
 }  // namespace test_memory

@@ -1,0 +1,60 @@
+#pragma once
+
+// What the hostile tests over sockets share.
+
+#include <braid/endpoint.hpp>
+#include <braid/log.hpp>
+#include <braid/runtime.hpp>
+
+#include "unit/hostile_run.hpp"
+
+#include <google/protobuf/stubs/logging.h>
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace hostile {
+
+/// Every how manieth value of a byte is tried over sockets: all, but for a sanitizer, which is slower by an
+/// order of magnitude, a sample. A prime, so that it meets every byte, and most values in some byte.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t value_stride = 43;
+#else
+constexpr std::size_t value_stride = 1;
+#endif
+
+/// Where the tests of one transport listen.
+struct transport {
+  std::string name;
+  braid::endpoint at;
+  std::vector<ending> endings;
+};
+inline transport over_tcp() {
+  return {"tcp",
+          braid::endpoint::parse("127.0.0.1:0").value(),
+          {ending::half_close, ending::close, ending::reset}};
+}
+/// An abstract name that no other process uses. A unix socket has no reset.
+inline transport over_unix() {
+  return {"unix",
+          braid::endpoint::parse("unix:@braid-hostile-" + std::to_string(::getpid())).value(),
+          {ending::half_close, ending::close}};
+}
+
+/// Without a log: thousands of broken connections would each have a line.
+inline braid::runtime_options quiet() {
+  return {.loops = 1, .log = [](braid::log_level, std::string_view, std::span<const braid::log_field>) {}};
+}
+
+/// The descriptors that this process has open.
+inline std::ptrdiff_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+}  // namespace hostile
