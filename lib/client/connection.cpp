@@ -175,18 +175,20 @@ void connection::connect_timed_out() noexcept {
 }
 
 void connection::connect_failed(const error_code& why, std::string_view text) noexcept {
-  timer_.cancel();
-  lookup_.abandon();
-  connecting_.reset();
-  addresses_.clear();
+  end_connecting();
   state_ = state::idle;
   broken(why, text);
 }
 
-void connection::on_connected(std::unique_ptr<net::transport> connected) {
+void connection::end_connecting() noexcept {
   timer_.cancel();
+  lookup_.abandon();
   connecting_.reset();
   addresses_.clear();
+}
+
+void connection::on_connected(std::unique_ptr<net::transport> connected) {
+  end_connecting();
   blocked_ = false;
   session_ = std::make_unique<baidu_std_session>(home_, queue_, settings_.max_body_size, table_);
   transport_ = std::move(connected);
@@ -318,8 +320,11 @@ void connection::shut_down() noexcept {
   connect_failed(boost::asio::error::operation_aborted, "the runtime stops");
 }
 
+// A credential that is being made is abandoned at the turn's end: what its cancellation wakes would run here
+// and now where no turn runs.
 void connection::unused() noexcept {
   flush();  // the cancel of the last call may be in there
+  end_connecting();
   unschedule();
   if (transport_) transport_->close();
   reading_.cancel();

@@ -54,6 +54,7 @@ class connection final : public route,
   void connect_to(const endpoint& to) noexcept;
   void connect_timed_out() noexcept;
   void connect_failed(const error_code& why, std::string_view text) noexcept;
+  void end_connecting() noexcept;
   void on_connected(std::unique_ptr<net::transport> connected) override;
   void on_connect_failed(const error_code& why) override;
   void authenticate() noexcept;

@@ -40,11 +40,14 @@ connection& connection_table::make_short_lived(const connection_settings& settin
   return result;
 }
 
+// One without users may have one again for a moment, while it waits for the turn's end: the way of its
+// settings may be another by then.
 void connection_table::erase(route& unused) noexcept {
   if (const auto found = short_lived_.find(&unused); found != short_lived_.end()) {
     unused_.push_back(std::move(found->second));
     short_lived_.erase(found);
-  } else if (const auto shared = shared_.find(unused.settings()); shared != shared_.end()) {
+  } else if (const auto shared = shared_.find(unused.settings());
+             shared != shared_.end() && shared->second.get() == &unused) {
     unused_.push_back(std::move(shared->second));
     shared_.erase(shared);
   }
