@@ -23,7 +23,7 @@ class awaited_call final : public detail::await_base, public root_call {
       : await_base(yield), root_call(yield.owner().home(), wanted, nullptr) {}
 
  private:
-  void ended() noexcept override { completed(); }
+  void ended() noexcept override { completed_later(); }
 };
 
 /// The same where the call runs on another runtime's loop.

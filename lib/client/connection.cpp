@@ -112,7 +112,8 @@ attempt& connection::take_waiting() noexcept {
 void connection::send(attempt& started) noexcept {
   started.set_position(queue_.bytes_appended_total());
   session_->start(started);
-  if (queue_.size() >= flush_threshold && !blocked_) {
+  // Outside a turn, where the program's own code starts a call, a write that fails would end others in here.
+  if (queue_.size() >= flush_threshold && !blocked_ && home_.in_turn()) {
     flush();
   } else {
     home_.at_turn_end(*this);

@@ -91,7 +91,7 @@ void intercepted_call::run_call(yield_context yield) {
 }
 
 void intercepted_call::on_settled(call&) noexcept {
-  if (waiting_) std::exchange(waiting_, nullptr)->completed();
+  if (waiting_) std::exchange(waiting_, nullptr)->completed_later();
 }
 
 // What a cancelled interceptor throws is most often the "aborted" of its last wait.

@@ -104,7 +104,7 @@ void call_group_state::settled(member& ended) noexcept {
   if (sub.result().cause == cancel_cause::deadline && parent_.of() && !parent_.cancelled() &&
       parent_.deadline() <= parent_.home().now())
     parent_.of()->cancel(cancel_cause::deadline);
-  if (waiting_ && !must_wait()) std::exchange(waiting_, nullptr)->completed();
+  if (waiting_ && !must_wait()) std::exchange(waiting_, nullptr)->completed_later();
 }
 
 // Once the parent is cancelled its coroutine goes on only when all sub calls have settled, so that it judges

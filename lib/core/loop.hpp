@@ -107,6 +107,8 @@ class loop {
   std::size_t index() const noexcept { return index_; }
   const logger& log() const noexcept;
   bool is_current() const noexcept { return current() == this; }
+  /// Whether a turn runs, so that what is made ready waits for its end.
+  bool in_turn() const noexcept { return turn_depth_ != 0; }
   bool is_lent() const noexcept { return loan_ != nullptr; }
   /// Whether the context is lent and this thread runs it, in whatever handler.
   bool runs_here() const noexcept { return loan_ && loan_->runs_here(); }

@@ -261,9 +261,12 @@ void memory_end::receive() {
 }
 
 std::size_t memory_end::write_some(std::span<const iovec> pieces, error_code& ec) {
-  if (closed_ || broken_ || send_ended_) {
+  // As with a socket, a write tells of a reset that no read has met yet.
+  core::time_point due;
+  const bool reset = broken_ || link_->peek(which_, home_.now(), due) == memory_link::next::broken;
+  if (closed_ || reset || send_ended_) {
     ec = closed_ ? error::bad_descriptor : error::broken_pipe;
-    if (broken_ && !closed_) ec = link_->why_broken();
+    if (reset && !closed_) ec = link_->why_broken();
     return 0;
   }
   return link_->write(which_, pieces, home_.now(), ec);
