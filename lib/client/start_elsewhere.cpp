@@ -33,7 +33,7 @@ class call_on_its_way {
 
 void start_elsewhere(const std::shared_ptr<call_target>& target, const call_request& wanted,
                      request_lifetime lifetime, detail::call_completion* completion,
-                     std::shared_ptr<detail::cancel_handle> cancel) {
+                     std::shared_ptr<detail::cancel_handle> cancel, std::optional<call_origin> origin) {
   core::loop& home = target->runtime().home();
   auto* const started = async_root_call::create(home, wanted, completion, std::move(cancel));
   if (lifetime == request_lifetime::initiation && !started->control().request_outlives_call()) {
@@ -41,7 +41,8 @@ void start_elsewhere(const std::shared_ptr<call_target>& target, const call_requ
     // A request that cannot be serialised is copied, to fail on the loop as any other call does.
     if (!target->serialises_at_start() || !started->serialise(why)) started->copy_request();
   }
-  home.post(call_on_its_way(*started, target, call_origin::here(started->control(), home)));
+  if (!origin) origin = call_origin::here(started->control(), home);
+  home.post(call_on_its_way(*started, target, *std::move(origin)));
 }
 
 }  // namespace braid::client

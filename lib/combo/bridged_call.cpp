@@ -2,7 +2,7 @@
 
 #include <braid/call_completion.hpp>
 
-#include "client/root_call.hpp"
+#include "client/start_elsewhere.hpp"
 #include "client/sub_calls.hpp"
 #include "core/cancel_handle.hpp"
 #include "core/runtime_core.hpp"
@@ -33,16 +33,10 @@ class bridged_call::far_side final : public detail::call_completion {
   void start(const std::shared_ptr<far_side>& self, client::call& sub,
              const std::shared_ptr<client::call_target>& on) {
     core::loop& there = on->runtime().home();
-    const client::call_request wanted{&sub.method(), &sub.request(), response_.get(), &control_};
-    auto* const started = client::async_root_call::create(there, wanted, this, cancel_);
-    std::string why;
-    if (!on->serialises_at_start() || !started->serialise(why)) started->copy_request();
     self_ = self;
-    const bool accepted =
-        there.post([started, on, origin = client::call_origin{.latest = deadline_there(sub, there)}] {
-          started->begin_later(on, origin);
-        });
-    if (!accepted) started->end_without_loop();
+    client::start_elsewhere(on, {&sub.method(), &sub.request(), response_.get(), &control_},
+                            client::request_lifetime::initiation, this, cancel_,
+                            client::call_origin{.latest = deadline_there(sub, there)});
   }
 
   /// On the sub call's loop: nobody waits any more.

@@ -5,6 +5,7 @@
 #include "combo/combo_run.hpp"
 #include "parallel_fixture.hpp"
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
 
 #include <future>
@@ -176,6 +177,33 @@ TEST_CASE("bridge: the other runtime's end is 125, and the caller's leaves nothi
   near.reset();
   far.reset();
   CHECK(call.completions == 1);
+}
+
+TEST_CASE("bridge: a lent context that goes before it got to the sub call ends that with 125",
+          "[parallel][bridge]") {
+  braid::testing::simulation sim(1);
+  auto context = std::make_unique<boost::asio::io_context>();
+  auto far = std::make_unique<braid::runtime>(*context);
+  const std::weak_ptr<braid::core::runtime_core> core = far->core();
+  braid::runtime near(sim.node_options());
+  test_call call;
+  {
+    braid::parallel_channel channel(near, {.timeout = -1ns});
+    channel.add_channel(leaf(*far, {}).channel());
+    channel.async_call(echo_method(), call.control, call.request, call.response, [&](error_code ec) {
+      call.ec = ec;
+      ++call.completions;
+    });
+  }
+  sim.run_for(1ms);
+  CHECK_FALSE(call.ended());
+  if (GENERATE(false, true)) far.reset();
+  context.reset();
+  REQUIRE(sim.run_until([&] { return call.ended(); }, 1s));
+  CHECK(call.code() == 125);
+  CHECK(call.sub_cause(0) == cancel_cause::shutdown);
+  far.reset();
+  CHECK(core.expired());
 }
 
 TEST_CASE("bridge: runtimes with threads of their own", "[parallel][bridge]") {
