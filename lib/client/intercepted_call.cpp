@@ -122,7 +122,10 @@ outcome intercepted_call::result() const noexcept {
   const error_code& said = control_.error();
   if (inner_ && said == inner_->result().code) return inner_->result();
   if (!said) return outcome::success();
-  if (cancelled() && said == boost::asio::error::operation_aborted) return outcome::cancelled(cause());
+  if (cancelled()) {
+    const outcome ended = outcome::cancelled(cause());
+    if (said == boost::asio::error::operation_aborted || said == ended.code) return ended;
+  }
   outcome failed;
   failed.code = said;
   return failed;

@@ -643,6 +643,20 @@ TEST_CASE("client interceptors: the deadline covers them and the call behind the
   CHECK(w.completions == 1);
 }
 
+TEST_CASE("client interceptors: the deadline in a wait of theirs before the call is told as its cause") {
+  world w;
+  w.serve();
+  w.connect({[&](controller&, client_next& next, yield_context yield) {
+    braid::sleep_for(10s, yield);
+    next(yield);
+  }});
+  CHECK(w.call("x", 50ms) == errc::timed_out);
+  CHECK(w.control.result().cause == cancel_cause::deadline);
+  CHECK(w.control.result().origin == braid::outcome_origin::local);
+  CHECK(w.control.IsCanceled());
+  CHECK(w.log_order.empty());
+}
+
 TEST_CASE("client interceptors: a cancelled call ends with 125, whatever they say") {
   int seen = 0;
   world w;
