@@ -36,6 +36,15 @@ class sub_calls {
   static void inherit_metadata(controller& sub, const controller& parent) noexcept {
     sub.request_metadata_ = parent.request_metadata_;
   }
+  /// The settings and metadata of `parent`, for what may read them when that has gone. Not shared: counting
+  /// references does not tell the user's thread when another has stopped reading.
+  static void copy_settings(controller& into, const controller& parent) {
+    into.timeout_ = parent.timeout_;
+    into.detached_ = parent.detached_;
+    into.request_outlives_call_ = parent.request_outlives_call_;
+    if (parent.request_metadata_)
+      into.request_metadata_ = std::make_shared<metadata>(*parent.request_metadata_);
+  }
   /// Takes the sub calls out of a controller that has ended.
   static std::unique_ptr<sub_calls> take(controller& from) noexcept { return std::move(from.subs_); }
 

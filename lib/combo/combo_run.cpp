@@ -29,6 +29,7 @@ combo_run::combo_run(client::call& of, keep_request keep)
     request_ = request_copy_.get();
     of.replace_request(*request_);
   }
+  if (keep == keep_request::always) client::sub_calls::copy_settings(kept_control_, of.control());
   attach(of);
   of.set_runner(*this);
 }

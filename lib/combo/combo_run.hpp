@@ -32,7 +32,7 @@ class combo_function {
 /// its own.
 class combo_run final : public cancel_node, private client::call_runner, private detail::coroutine_body {
  public:
-  /// How the request is kept.
+  /// How the request and the settings are kept.
   enum class keep_request : bool {
     as_needed,  ///< Copied only if it may be gone when the start has returned: the function ends when
                 ///< cancelled.
@@ -54,7 +54,10 @@ class combo_run final : public cancel_node, private client::call_runner, private
   const google::protobuf::MethodDescriptor& method() const noexcept { return method_; }
   const google::protobuf::Message& request() const noexcept { return *request_; }
   google::protobuf::Message& response() noexcept { return *response_; }
-  const controller& control() const noexcept { return call_ ? call_->control() : no_control_; }
+  /// What the user gave: of the function's own where the call may end without it.
+  const controller& control() const noexcept {
+    return kind_ == keep_request::as_needed && call_ ? call_->control() : kept_control_;
+  }
   core::time_point deadline() const noexcept { return deadline_; }
 
   /// Room for `count` sub calls, which the call's controller will show instead of what it was to show before.
@@ -90,7 +93,7 @@ class combo_run final : public cancel_node, private client::call_runner, private
   std::unique_ptr<google::protobuf::Message> response_;
   core::time_point deadline_;
   keep_request kind_;
-  controller no_control_;
+  controller kept_control_;
   std::unique_ptr<combo_function> function_;
   std::vector<std::unique_ptr<client::sub_calls>> subs_;  // the last is shown
   std::vector<std::shared_ptr<call_group_state>> groups_;

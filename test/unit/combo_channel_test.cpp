@@ -114,18 +114,23 @@ TEST_CASE("combo: one that ignores its cancellation is ended without it", "[comb
       in.rt,
       [&](braid::combo_call& call, braid::yield_context yield) {
         const std::string before = static_cast<const golden::EchoRequest&>(call.request()).message();
+        const braid::metadata& given = call.control().request_metadata();
         const braid::shield deaf(yield, 1h);
         braid::sleep_for(30ms, yield);
-        // Its request and scratch are its own, whatever the caller has done with theirs.
+        // Its request, settings and scratch are its own, whatever the caller has done with theirs.
         CHECK(static_cast<const golden::EchoRequest&>(call.request()).message() == before);
         static_cast<golden::EchoResponse&>(call.response()).set_message("too late");
-        CHECK(call.control().request_metadata().user_fields.empty());
+        CHECK(&call.control().request_metadata() == &given);
+        CHECK(given.request_id == "r");
+        CHECK(call.control().timeout() == 15ms);
         call.succeed();
         returned = true;
       },
       15ms);
   auto call = std::make_unique<test_call>();
   const bool by_user = GENERATE(false, true);
+  call->control.mutable_request_metadata().request_id = "r";
+  call->control.set_timeout(15ms);
   call->control.set_request_outlives_call(true);
   in.start(channel, *call);
   if (by_user) {
