@@ -191,11 +191,14 @@ class call_initiation {
   std::optional<call_error>* report_;
 };
 
-/// What a token keeps of a request until it starts the call: the address of an lvalue, an rvalue itself.
+/// What a token keeps of a request until it starts the call: the address of an lvalue, an rvalue itself, or a
+/// copy of a const one.
 template <typename Request>
-decltype(auto) kept_request(Request& request) noexcept {
-  if constexpr (std::is_const_v<Request>) {
+decltype(auto) kept_request(std::remove_reference_t<Request>& request) {
+  if constexpr (std::is_lvalue_reference_v<Request>) {
     return static_cast<const google::protobuf::Message*>(&request);
+  } else if constexpr (std::is_const_v<Request>) {
+    return std::remove_const_t<Request>(request);
   } else {
     return std::move(request);
   }
@@ -223,10 +226,6 @@ auto channel_base::start(const google::protobuf::MethodDescriptor& method, contr
   using token_type = std::decay_t<CompletionToken>;
   static_assert(!std::derived_from<token_type, google::protobuf::Message>,
                 "the completion token is missing: the last argument of async_call() is a message");
-  // Constness tells below whether the caller still has the request.
-  using request_type =
-      std::conditional_t<std::is_lvalue_reference_v<Request>, const std::remove_reference_t<Request>,
-                         std::remove_reference_t<Request>>;
   constexpr detail::token_errors errors = detail::errors_of_token<token_type>::value;
   if constexpr (std::is_same_v<token_type, yield_context>) {
     return await_typed<Response>(method, control, request, into, token);
@@ -236,7 +235,7 @@ auto channel_base::start(const google::protobuf::MethodDescriptor& method, contr
       return boost::asio::async_initiate<CompletionToken,
                                          typename detail::call_results<error_code, Response>::signature>(
           detail::call_initiation<Response, error_code>(*this, method, control, into, &failure), token,
-          detail::kept_request<request_type>(request));
+          detail::kept_request<Request>(request));
     } catch (const boost::system::system_error&) {
       if (failure) throw call_error(*failure);
       throw;
@@ -247,7 +246,7 @@ auto channel_base::start(const google::protobuf::MethodDescriptor& method, contr
     return boost::asio::async_initiate<CompletionToken,
                                        typename detail::call_results<error, Response>::signature>(
         detail::call_initiation<Response, error>(*this, method, control, into, nullptr), token,
-        detail::kept_request<request_type>(request));
+        detail::kept_request<Request>(request));
   }
 }
 

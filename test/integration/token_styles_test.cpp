@@ -31,6 +31,7 @@
 
 #include <memory>
 #include <tuple>
+#include <utility>
 #include <variant>
 
 namespace {
@@ -267,6 +268,11 @@ TEST_CASE_METHOD(fixture,
   auto of_lvalue = stub.async_call(&service::Echo, changing, asio::deferred);
   changing.set_message("three");
   CHECK(get(std::move(of_lvalue)(asio::use_future)).message() == "three");
+
+  // As a function returns it whose result is const.
+  auto of_const = stub.async_call(&service::Echo, std::move(std::as_const(changing)), asio::deferred);
+  changing.set_message("four");
+  CHECK(get(std::move(of_const)(asio::use_future)).message() == "three");
 
   // The token that it is given to is not ours to adapt: the code alone, unless there is a controller.
   controller control;
