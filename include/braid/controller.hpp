@@ -172,6 +172,8 @@ class controller final : public controller_base {
 
   void clear_results() noexcept;
   void fail_without_call(const outcome& why, std::string_view text) noexcept;
+  /// The same for a call that is refused before there is any of it: it has been one, and its name ends.
+  void refuse_call(const outcome& why, std::string_view text) noexcept;
 
   // For a call whose caller may leave before its loop has ended it: the loop uses a controller of its own.
   void lend_to(controller& used);

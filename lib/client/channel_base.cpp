@@ -127,7 +127,7 @@ void channel_base::await_call(controller* control, const google::protobuf::Metho
   controller& used = control ? *control : own;
   const call_request wanted{&method, &request, &response, &used};
   if (const outcome refused = client::refusal(yield, used); !refused.succeeded()) {
-    used.fail_without_call(refused, "the coroutine had been cancelled before the call");
+    used.refuse_call(refused, "the coroutine had been cancelled before the call");
   } else if (target_->runtime().current()) {
     client::awaited_call waiting(yield, wanted);
     waiting.begin(target_);
@@ -156,8 +156,8 @@ void channel_base::call(const google::protobuf::MethodDescriptor& method, contro
     return;
   }
   if (here || target_->runtime().runs_here()) {
-    control.fail_without_call(outcome::local_failure({EPERM, boost::system::system_category()}),
-                              "a synchronous call on a loop outside of a coroutine would wait for itself");
+    control.refuse_call(outcome::local_failure({EPERM, boost::system::system_category()}),
+                        "a synchronous call on a loop outside of a coroutine would wait for itself");
   } else {
     client::blocking_call::run(target_, method, control, request, response);
   }

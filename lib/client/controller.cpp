@@ -95,6 +95,12 @@ void controller::fail_without_call(const outcome& why, std::string_view text) no
   text_ = text;
 }
 
+void controller::refuse_call(const outcome& why, std::string_view text) noexcept {
+  name_.renew();
+  fail_without_call(why, text);
+  if (const auto named = name_.end()) named->release();
+}
+
 void controller::lend_to(controller& used) {
   used.request_metadata_ = request_metadata_;
   used.timeout_ = timeout_;

@@ -428,6 +428,39 @@ TEST_CASE("call: a controller's next call is not cancelled by what was said to a
   CHECK(call.ec == aborted);
 }
 
+TEST_CASE("call: a call that was refused is the one that a name taken before it names", "[call]") {
+  simulation sim(1);
+  server_node server(sim);
+  client_node client(sim);
+  const bool in_coroutine = GENERATE(false, true);  // a cancelled one
+  started_call call;
+  braid::call_id old = call.control.call_id();
+  const auto refused = [&] {
+    client.channel.call(echo(), call.control, call.message, call.response, call.ec);
+    old.cancel();
+  };
+  if (in_coroutine) {
+    cancellation_signal stop;
+    braid::spawn(
+        *client.process,
+        [&](braid::yield_context yield) {
+          error_code ignored;
+          braid::sleep_for(1h, yield[ignored]);
+          refused();
+        },
+        boost::asio::bind_cancellation_slot(stop.slot(), [](error_code) {}));
+    sim.run_for(1ms);
+    stop.emit(cancellation_type::terminal);
+    sim.run_for(1ms);
+  } else {
+    client.on_loop(refused);
+  }
+  CHECK(call.ec.value() == (in_coroutine ? 125 : 1));
+  client.start(call);
+  REQUIRE(client.finish(call));
+  CHECK_FALSE(call.ec);
+}
+
 TEST_CASE("call: the token's slot cancels, terminal and partial always, total while nothing was sent",
           "[call]") {
   simulation sim(1);
