@@ -140,13 +140,17 @@ void intercepted_call::settle() noexcept {
     of->settle_cancelled();
     return;
   }
-  const outcome ended = result();
+  const outcome ended = is_late() ? outcome::cancelled(cancel_cause::deadline) : result();
   if (ended.succeeded()) {
     google::protobuf::Message& target = of->response();
     target.GetReflection()->Swap(&target, response_.get());
   }
-  of->settle(ended, control_.Failed() ? control_.ErrorText() : std::string());
+  const bool told = control_.Failed() && control_.error() == ended.code;
+  of->settle(ended, told ? control_.ErrorText() : std::string());
 }
+
+// What ends after the deadline's instant is late, though the loop was too busy to say so.
+bool intercepted_call::is_late() const noexcept { return !cancelled() && home_.now() >= deadline_; }
 
 std::string intercepted_call::describe() const {
   return fmt::format("an interceptor of {}", method_.full_name());

@@ -79,6 +79,7 @@ class intercepted_call final : public cancel_node,
   void run_call(yield_context yield);
   void settle() noexcept;
   outcome result() const noexcept;
+  bool is_late() const noexcept;
 
   core::loop& home_;
   call* call_;  // null once it has ended without this

@@ -9,6 +9,8 @@
 #include "core/runtime_core.hpp"
 #include "unit/server_fixture.hpp"
 
+#include <boost/asio/any_completion_handler.hpp>
+#include <boost/asio/async_result.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/error.hpp>
 #include <catch2/catch.hpp>
@@ -87,12 +89,12 @@ struct world {
     up->init("10.0.0.1:80", {.timeout = -1ns, .interceptors = std::move(around)});
   }
 
-  error_code call(const std::string& message = "hello", std::chrono::milliseconds timeout = -1ms) {
+  error_code call(const std::string& message = "hello", std::chrono::nanoseconds timeout = -1ns) {
     begin(message, timeout);
     REQUIRE(sim.run_until([&] { return ended; }, 100s));
     return ec;
   }
-  void begin(const std::string& message = "hello", std::chrono::milliseconds timeout = -1ms) {
+  void begin(const std::string& message = "hello", std::chrono::nanoseconds timeout = -1ns) {
     request.set_message(message);
     control.set_timeout(timeout);
     ended = false;
@@ -655,6 +657,30 @@ TEST_CASE("client interceptors: the deadline in a wait of theirs before the call
   CHECK(w.control.result().origin == braid::outcome_origin::local);
   CHECK(w.control.IsCanceled());
   CHECK(w.log_order.empty());
+}
+
+TEST_CASE(
+    "client interceptors: what they end at the deadline's instant is late, also before the timer says so") {
+  world w;
+  w.serve();
+  std::optional<asio::any_completion_handler<void()>> go_on;
+  w.connect({[&](controller&, client_next& next, yield_context yield) {
+    next(yield);
+    asio::async_initiate<yield_context, void()>([&](auto handler) { go_on.emplace(std::move(handler)); },
+                                                yield);
+  }});
+  w.response.set_message("as it was");
+  w.begin("x", 9200us);
+  w.sim.run_for(9500us);  // timers have ticks of 1 ms
+  REQUIRE_FALSE(w.ended);
+  REQUIRE(go_on);
+  w.client.core()->at(0).post([&] { std::move (*go_on)(); });
+  w.sim.run_for(0ms);
+  CHECK(w.ended);
+  CHECK(w.ended_at == 9500us);
+  CHECK(w.ec == errc::timed_out);
+  CHECK(w.control.result().cause == cancel_cause::deadline);
+  CHECK(w.response.message() == "as it was");
 }
 
 TEST_CASE("client interceptors: a cancelled call ends with 125, whatever they say") {
