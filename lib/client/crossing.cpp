@@ -5,6 +5,7 @@
 #include "client/connection_table.hpp"
 
 #include <boost/asio/error.hpp>
+#include <fmt/format.h>
 
 #include <utility>
 
@@ -91,6 +92,9 @@ void crossing::end(crossing_answer& answer) noexcept {
     of.cancel(cancel_cause::deadline);
   } else if (auto& frame = table_.scratch().inbound; wire::read_whole(answer.frame, frame)) {
     baidu_std_session::deliver(*waiting, frame, settings_.max_body_size);
+  } else {
+    waiting->finish(outcome::local_failure(errc::bad_response),
+                    fmt::format("{} sent an answer that cannot be read", remote_.to_string()));
   }
 }
 
