@@ -188,6 +188,7 @@ class controller final : public controller_base {
   endpoint remote_side_;
   std::chrono::nanoseconds latency_{0};
   int attempts_ = 0;
+  bool anything_sent_ = false;  // a byte of the request was handed to a transport
   detail::call_name name_;
   std::unique_ptr<client::sub_calls> subs_;
 };

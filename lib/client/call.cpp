@@ -81,6 +81,7 @@ void call::settle(const outcome& result, std::string_view text) noexcept {
     return;
   }
   settled_ = true;
+  control_.anything_sent_ = anything_sent();
   timer_.cancel();
   overdue_.unschedule();
   if (auto* const runner = std::exchange(runner_, nullptr)) runner->call_settled();
@@ -95,6 +96,7 @@ void call::settle(const outcome& result, std::string_view text) noexcept {
 void call::copy_up(const controller& sub) {
   control_.remote_side_ = sub.remote_side_;
   control_.attempts_ = sub.attempts_;
+  if (sub.anything_sent_) note_sent();
   control_.response_metadata_ = sub.response_metadata_;
 }
 

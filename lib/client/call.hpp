@@ -116,7 +116,7 @@ class call final : public cancel_node {
     ++control_.attempts_;
   }
   void note_remote(const endpoint& resolved) noexcept { control_.remote_side_ = resolved; }
-  /// Makes the controller show how a sub call ended.
+  /// Makes the controller show how a sub call ended; what that has sent, this has.
   void copy_up(const controller& sub);
   static void clear_failure(controller& of) noexcept {
     of.error_ = {};

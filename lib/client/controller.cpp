@@ -85,6 +85,7 @@ void controller::clear_results() noexcept {
   remote_side_ = {};
   latency_ = {};
   attempts_ = 0;
+  anything_sent_ = false;
   subs_.reset();
 }
 

@@ -134,7 +134,6 @@ outcome intercepted_call::result() const noexcept {
 void intercepted_call::settle() noexcept {
   call* const of = call_;
   if (!of) return;
-  if (control_.attempts() != 0) of->note_sent();
   of->copy_up(control_);
   if (of->cancelled() && of->cause() != cancel_cause::deadline) {
     of->settle_cancelled();

@@ -90,7 +90,6 @@ void bridged_call::far_side_ended() noexcept {
   }
   const std::shared_ptr<far_side> far = std::move(far_);
   delete this;
-  if (far->control_.attempts() != 0) sub.note_sent();
   sub.copy_up(far->control_);
   if (auto subs = client::sub_calls::take(far->control_)) sub.set_sub_calls(std::move(subs));
   const outcome& result = far->control_.result();

@@ -7,6 +7,8 @@
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <catch2/catch.hpp>
 
+#include <optional>
+
 using namespace call_fixture;
 using boost::asio::cancellation_signal;
 using boost::asio::cancellation_type;
@@ -124,4 +126,42 @@ TEST_CASE("parallel: total cancels while nothing was sent, and not when a sub ca
   w.client.finish(call);
   CHECK(call.ec == aborted);
   CHECK(call.completions == 1);
+}
+
+TEST_CASE(
+    "parallel: a sub call whose connects were refused has sent nothing, also behind others of our parts",
+    "[parallel]") {
+  constexpr const char* refusing = "10.0.0.3:80";
+  const bool behind_interceptor = GENERATE(true, false);  // else on another runtime
+  const bool answers = GENERATE(false, true);
+  simulation sim(1);
+  std::optional<server_node> server;
+  if (answers) server.emplace(sim, nullptr, refusing);
+  client_node client(sim, {}, second_address);  // which never connects
+  sim.network().set(braid::endpoint::parse(second_address).value(), {.black_hole = true});
+  braid::runtime elsewhere(sim.node_options());
+  braid::channel other(behind_interceptor ? *client.process : elsewhere);
+  braid::channel_options options;
+  if (behind_interceptor) {
+    options.interceptors.emplace_back(
+        [](controller&, braid::client_next& next, braid::yield_context yield) { next(yield); });
+  }
+  other.init(refusing, std::move(options));
+  braid::parallel_channel both(*client.process, {});
+  both.add_channel(&client.channel);
+  both.add_channel(&other);
+  started_call call;
+  cancellation_signal signal;
+  client.on_loop([&] {
+    both.async_call(echo(), call.control, call.message, call.response,
+                    boost::asio::bind_cancellation_slot(signal.slot(), client.completion(call)));
+  });
+  sim.run_for(5ms);
+  client.on_loop([&] { signal.emit(cancellation_type::total); });
+  CHECK(call.done() == !answers);
+  client.on_loop([&] { signal.emit(cancellation_type::terminal); });
+  client.finish(call);
+  CHECK(call.ec == aborted);
+  CHECK(call.control.sub(1)->error().value() == (answers ? 0 : 111));
+  CHECK(call.control.sub(1)->attempts() == 1);
 }
