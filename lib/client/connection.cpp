@@ -121,7 +121,6 @@ void connection::send(attempt& started) noexcept {
 }
 
 void connection::connect() noexcept {
-  last_failure_ = {};
   if (settings_.connect_timeout.count() >= 0) home_.arm(timer_, home_.after(settings_.connect_timeout));
   if (settings_.server.type() == endpoint::kind::host_name) {
     resolve();
@@ -162,7 +161,6 @@ void connection::connect_to(const endpoint& to) noexcept {
 
 void connection::on_connect_failed(const error_code& why) {
   if (!addresses_.empty()) {
-    last_failure_ = why;
     connect_next();
     return;
   }

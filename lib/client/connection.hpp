@@ -87,7 +87,6 @@ class connection final : public route,
 
   net::lookup lookup_;
   net::resolved addresses_;  // those not tried yet, the next one last
-  error_code last_failure_;
   std::unique_ptr<net::connecting> connecting_;
   connect_timer timer_{*this};
   core::owned_coroutine authentication_;
