@@ -65,8 +65,9 @@ class call_initiation;
 ///
 /// Cancellation: the token's slot, the controller's call_id, the coroutine's own cancellation: `terminal` and
 /// `partial` always, `total` only while no byte of the request, or of any sub call's, was handed to a
-/// transport. The call ends with 125. A signal is emitted on the executor on which the handler is called; the
-/// call_id may be used on any thread.
+/// transport. The call ends with 125. A request that `total` ended while it waited behind others for the
+/// transport may still be sent, and is then followed by its cancel. A signal is emitted on the executor on
+/// which the handler is called; the call_id may be used on any thread.
 ///
 /// Object lifetimes: the channel may be destroyed right after an asynchronous start. The request is free once
 /// the initiating function has returned. A token that starts later (use_awaitable, deferred: when it is
@@ -84,7 +85,7 @@ class channel_base : public google::protobuf::RpcChannel {
   /// The executor of the loop that a call started here and now would run on.
   executor_type get_executor() const noexcept;
 
-  /// Whether a call has a chance now. It is pushed up on change, not looked up.
+  /// Whether a call has a chance now, as far as is known; a combo asks its sub channels each time.
   virtual bool usable() const noexcept;
   /// A relative measure of how much this channel can carry: 1 for a single server.
   virtual int capacity() const noexcept;

@@ -198,9 +198,9 @@ template <typename... Args>
 class erased_completion {
  public:
   virtual ~erased_completion() = default;
-  /// On the loop's base stack, in a turn. Destroys this object first.
+  /// On the loop's base stack, in a turn. One that owns itself is destroyed before its handler runs.
   virtual void complete(const loop_executor& home, Args... args) = 0;
-  /// On any thread, when there is no loop to complete on. Destroys this object first.
+  /// On any thread, when there is no loop to complete on. The same.
   virtual void complete_without_loop(Args... args) = 0;
 };
 

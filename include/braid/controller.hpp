@@ -87,6 +87,10 @@ class controller_base : public google::protobuf::RpcController {
 /// What it does: carries a call's own settings and gets its result. It may be used for one call at a time,
 /// and for another after Reset().
 ///
+/// A sub call's carries timeout, metadata and result, that of interceptors metadata and result. Such a call
+/// is cancelled with the one above it: call_id() and StartCancel() have no effect there, nor have
+/// set_detached(), set_parent() and set_request_outlives_call().
+///
 /// Object lifetimes: must live until the call has completed. Sub controllers belong to it.
 ///
 /// Thread safety: none while the caller writes it; during the call it belongs to the call. call_id() may be
@@ -141,11 +145,12 @@ class controller final : public controller_base {
   const endpoint& remote_side() const noexcept { return remote_side_; }
   /// From the start to the end of the call.
   std::chrono::nanoseconds latency() const noexcept { return latency_; }
-  /// How many requests were sent below this call, retries and backup requests included; the largest path of a
-  /// combo.
+  /// How many attempts were made below this call, retries, backup requests and refused connects included; the
+  /// largest path of a combo.
   int attempts() const noexcept { return attempts_; }
   /// Sub calls of a combo: the number of its channels, and the controller of the index-th or null (skipped,
-  /// never sent, no combo). Valid until this controller is reused or destroyed.
+  /// not reached, no combo). One that was prepared, or cancelled before it was sent, has its controller.
+  /// Valid until this controller is reused or destroyed.
   std::size_t sub_count() const noexcept;
   /// The index-th of them; see sub_count().
   const controller* sub(std::size_t index) const noexcept;
@@ -156,7 +161,7 @@ class controller final : public controller_base {
   void Reset() override;
   /// Cancels the call, from any thread; what call_id() names.
   void StartCancel() override;
-  /// For servers; the client's side ignores it.
+  /// Whether the call has ended by a cancellation or its deadline, which result() tells apart.
   bool IsCanceled() const override;
   /// For servers; the client's side never runs `callback`.
   void NotifyOnCancel(google::protobuf::Closure* callback) override;

@@ -97,7 +97,7 @@ class call_error : public boost::system::system_error {
   /// \param ec        why the call failed.
   /// \param text      what the server or the runtime said about it; may be empty.
   /// \param peer      the server of the last attempt ("10.0.0.1:8000"); empty if none was chosen.
-  /// \param attempts  how many requests were sent, retries and backup requests included; 0 if none.
+  /// \param attempts  how many attempts were made; see controller::attempts().
   explicit call_error(const error_code& ec, std::string_view text = {}, std::string_view peer = {},
                       int attempts = 0);
 
@@ -107,7 +107,7 @@ class call_error : public boost::system::system_error {
   /// The server of the last attempt, or empty; lives as long as this exception or a copy of it.
   const std::string& peer() const noexcept { return details_->peer; }
 
-  /// How many requests were sent.
+  /// How many attempts were made; see controller::attempts().
   int attempts() const noexcept { return details_->attempts; }
 
  private:

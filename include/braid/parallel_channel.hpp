@@ -170,11 +170,11 @@ class parallel_channel : public channel_base {
   ~parallel_channel() override;
 
   /// Adds a channel, which is ready for calls; the same one may be added many times, and any kind of channel,
-  /// also of another runtime: its calls then run on a loop of that one. The pointer form borrows: the channel
-  /// must outlive this one and its calls. Throws std::invalid_argument for null and for this channel itself.
+  /// also of another runtime: its calls then run on a loop of that one. What it calls is shared, so the
+  /// channel object itself may go. Throws std::invalid_argument for null and for this channel itself.
   void add_channel(std::shared_ptr<channel_base> channel, std::shared_ptr<call_mapper> mapper = nullptr,
                    std::shared_ptr<response_merger> merger = nullptr);
-  /// The same for a channel that is borrowed.
+  /// The same for a channel that somebody else owns.
   void add_channel(channel_base* channel, std::shared_ptr<call_mapper> mapper = nullptr,
                    std::shared_ptr<response_merger> merger = nullptr);
 

@@ -22,7 +22,7 @@ class answer_sink;
 /// Who is told of the end of a call: what the user started, or the group of a combo.
 class call_listener {
  public:
-  /// On the call's loop; it must not run user code.
+  /// On the call's loop, in any context: user code is only made ready here.
   virtual void on_settled(call& ended) noexcept = 0;
 
  protected:
