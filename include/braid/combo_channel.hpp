@@ -131,6 +131,7 @@ class call_group {
   ~call_group();
 
   /// Starts sub call `index` on `on`, once for each index: std::out_of_range and std::logic_error otherwise.
+  /// Throws std::invalid_argument where there is no response and the method is not of generated code.
   /// A channel of another runtime runs it on a loop of its own. Messages that are borrowed must live until
   /// the sub call has ended. Once the combo call is cancelled the sub call ends at once with the same cause
   /// and sends nothing.

@@ -34,7 +34,8 @@ class sub_call {
     request_.request = request;
     request_.response = response;
   }
-  /// A call with messages that it owns; a null response: a new message.
+  /// A call with messages that it owns; a null response: a new message. A method that is not of generated
+  /// code needs a response: without one it counts as bad().
   sub_call(const google::protobuf::MethodDescriptor& method,
            std::unique_ptr<google::protobuf::Message> request,
            std::unique_ptr<google::protobuf::Message> response = nullptr) noexcept {

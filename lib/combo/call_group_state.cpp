@@ -3,6 +3,7 @@
 #include "combo/bridged_call.hpp"
 #include "core/runtime_core.hpp"
 
+#include <fmt/format.h>
 #include <google/protobuf/message.h>
 
 #include <algorithm>
@@ -47,6 +48,16 @@ core::time_point call_group_state::deadline_of(const controller& control, const 
   return deadline;
 }
 
+const google::protobuf::Message& call_group_state::response_prototype(
+    combo_run& parent, const google::protobuf::MethodDescriptor* method) {
+  if (!method || method == &parent.method()) return parent.response();
+  const auto* const found =
+      google::protobuf::MessageFactory::generated_factory()->GetPrototype(method->output_type());
+  if (found) return *found;
+  throw std::invalid_argument(fmt::format(
+      "braid: a sub call of {}, which is not of generated code, needs a response", method->full_name()));
+}
+
 void call_group_state::launch(std::size_t index, const std::shared_ptr<client::call_target>& on,
                               sub_call_request request) {
   controller& own = control(index);
@@ -59,13 +70,8 @@ void call_group_state::launch(std::size_t index, const std::shared_ptr<client::c
   const google::protobuf::Message& message = entry.request     ? *entry.request
                                              : request.request ? *request.request
                                                                : parent_.request();
-  if (!request.response && !entry.response) {
-    const bool same = &method == &parent_.method();
-    const google::protobuf::Message& prototype =
-        same ? parent_.response()
-             : *google::protobuf::MessageFactory::generated_factory()->GetPrototype(method.output_type());
-    entry.response.reset(prototype.New());
-  }
+  if (!request.response && !entry.response)
+    entry.response.reset(response_prototype(parent_, request.method).New());
   google::protobuf::Message& response = request.response ? *request.response : *entry.response;
 
   ++running_;

@@ -23,6 +23,11 @@ class call_group_state final {
   call_group_state(combo_run& parent, client::sub_calls& subs);
   ~call_group_state();
 
+  /// What a sub call of `method` (null: the parent's) makes its response from when it is given none. Throws
+  /// std::invalid_argument where there is nothing.
+  static const google::protobuf::Message& response_prototype(
+      combo_run& parent, const google::protobuf::MethodDescriptor* method);
+
   controller& control(std::size_t index);
   void launch(std::size_t index, const std::shared_ptr<client::call_target>& on, sub_call_request request);
   const finished_sub_call* next(yield_context yield);

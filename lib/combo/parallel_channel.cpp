@@ -49,8 +49,10 @@ class parallel_plan {
     if (!member.mapper) return sub_call(run.method(), static_cast<const google::protobuf::Message*>(nullptr));
     try {
       sub_call mapped = member.mapper->map(index, count, run.method(), run.request(), run.response());
-      if (mapped.preparation() && !mapped.is_bad() && !mapped.is_skip())
-        mapped.preparation()(run.sub_control(shown_, index));
+      if (mapped.is_bad() || mapped.is_skip()) return mapped;
+      if (const auto& wanted = mapped.request(); !wanted.response && !wanted.owned_response)
+        call_group_state::response_prototype(run, wanted.method);
+      if (mapped.preparation()) mapped.preparation()(run.sub_control(shown_, index));
       return mapped;
     } catch (...) {
       detail::report_failure(detail::describe_current_exception(), "a call_mapper");

@@ -192,3 +192,22 @@ TEST_CASE("call_group: many sub calls, most of them at once", "[combo][call_grou
             call) == 0);
   CHECK(sub.times() == 2000);
 }
+
+TEST_CASE("call_group: a method that is not of generated code needs a response", "[combo][call_group]") {
+  const foreign_echo foreign;
+  world in;
+  leaf sub = in.make(says("x"));
+  test_call call;
+  CHECK(run(
+            in,
+            [&](braid::combo_call& of, braid::yield_context yield) {
+              braid::call_group subs(of, 2);
+              CHECK_THROWS_AS(subs.launch(0, *sub.channel(), {.method = &foreign.method()}),
+                              std::invalid_argument);
+              golden::EchoResponse answer;
+              subs.launch(1, *sub.channel(), {.method = &foreign.method(), .response = &answer});
+              of.finish_as(*subs.next(yield));
+            },
+            call) == 0);
+  CHECK(sub.times() == 1);
+}

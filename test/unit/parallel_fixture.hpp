@@ -11,6 +11,8 @@
 #include "golden.pb.h"
 
 #include <catch2/catch.hpp>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
 
 #include <chrono>
 #include <functional>
@@ -39,6 +41,21 @@ inline golden::EchoRequest request_of(std::string_view text) {
   request.set_message(std::string(text));
   return request;
 }
+
+/// The echo service as read from a .proto file at run time: no generated code belongs to it.
+class foreign_echo {
+ public:
+  foreign_echo() {
+    google::protobuf::FileDescriptorProto file;
+    golden::EchoService::descriptor()->file()->CopyTo(&file);
+    service_ = pool_.BuildFile(file)->FindServiceByName("EchoService");
+  }
+  const google::protobuf::MethodDescriptor& method() const { return *service_->FindMethodByName("Echo"); }
+
+ private:
+  google::protobuf::DescriptorPool pool_;
+  const google::protobuf::ServiceDescriptor* service_;
+};
 
 /// How a scripted channel answers: after some time, with a message or a code.
 struct reply {

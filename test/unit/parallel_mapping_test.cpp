@@ -143,6 +143,24 @@ TEST_CASE("mapper: bad() fails at once with 1003 and sends nothing", "[parallel]
   CHECK(in.log.size() == (how == 0 ? 0U : 1U));
 }
 
+TEST_CASE("mapper: a method that is not of generated code needs a response, else it counts as bad",
+          "[parallel][mapper]") {
+  const bool with_response = GENERATE(false, true);
+  const foreign_echo foreign;
+  world in;
+  leaf sub = in.make(echo());
+  braid::parallel_channel channel(in.rt);
+  channel.add_channel(sub.channel(), map_with([&](auto, auto, const auto&, const auto&, auto& response) {
+                        return braid::sub_call(foreign.method(),
+                                               static_cast<const google::protobuf::Message*>(nullptr),
+                                               with_response ? &response : nullptr);
+                      }));
+  test_call call;
+  CHECK(in.call(channel, call) == (with_response ? 0 : 1003));
+  CHECK(sub.times() == (with_response ? 1U : 0U));
+  CHECK(in.log.size() == (with_response ? 0U : 1U));
+}
+
 TEST_CASE("mapper: skip() leaves sub(i) null and is not counted", "[parallel][mapper]") {
   world in;
   leaf skipped = in.make(echo());
