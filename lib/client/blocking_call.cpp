@@ -3,6 +3,9 @@
 #include "client/root_call.hpp"
 #include "client/start_elsewhere.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace braid::client {
 namespace {
 
@@ -22,13 +25,15 @@ void blocking_call::run(const std::shared_ptr<call_target>& target,
   const auto started = core::clock::now();
   const auto waiting = std::make_shared<blocking_call>(control, response);
   waiting->self_ = waiting;
+  auto origin = call_origin::here(control, target->runtime().home());
+  core::time_point limit = origin.latest;
   const auto timeout = control.timeout().value_or(target->timeout());
+  if (timeout.count() >= 0) limit = std::min(limit, core::saturating_add(started, timeout));
   start_elsewhere(target, {&method, &request, waiting->response_.get(), &waiting->control_},
-                  request_lifetime::initiation, waiting.get(), nullptr);
-  if (timeout.count() < 0) {
+                  request_lifetime::initiation, waiting.get(), nullptr, std::move(origin));
+  if (limit == core::time_point::max()) {
     waiting->ended_.wait(target->runtime());
-  } else if (const auto limit = core::saturating_add(started, timeout);
-             !waiting->ended_.wait_until(target->runtime(), core::saturating_add(limit, patience)) &&
+  } else if (!waiting->ended_.wait_until(target->runtime(), core::saturating_add(limit, patience)) &&
              waiting->give_up()) {
     control.leave_call(core::clock::now() - started);
   } else {

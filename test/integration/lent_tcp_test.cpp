@@ -1,4 +1,5 @@
 #include "call_fixture.hpp"
+#include "core/call_scope.hpp"
 #include "integration/no_descriptors.hpp"
 #include "integration/raw_peer.hpp"
 #include "unit/server_fixture.hpp"
@@ -332,6 +333,23 @@ TEST_CASE(
   CHECK(ec == error_code());
   CHECK(response.message() == "next");
   ioc.stop();
+}
+
+TEST_CASE(
+    "lent tcp: a synchronous call for a server call ends at that one's deadline though nobody runs the "
+    "context") {
+  asio::io_context ioc;
+  braid::runtime rt(ioc);
+  braid::channel channel(rt);
+  channel.init("127.0.0.1:1", {.timeout = -1ns});
+  const auto handler = std::make_shared<braid::core::call_scope>(braid::core::clock::now() + 30ms, nullptr);
+  const braid::core::call_scope::entered inside(handler.get());
+  controller control;
+  EchoResponse response;
+  error_code ec;
+  channel.call(echo(), control, request(), response, ec);
+  CHECK(ec == errc::timed_out);
+  CHECK(control.result().cause == braid::cancel_cause::deadline);
 }
 
 TEST_CASE(
