@@ -34,14 +34,6 @@ class awaited_elsewhere final : public detail::await_base, public detail::call_c
   void complete_without_loop(error_code) override { called(); }
 };
 
-/// Passes the cancellation of a coroutine on to its call on another loop, with its cause.
-void connect_coroutine(detail::coroutine& caller, const std::shared_ptr<detail::cancel_handle>& to) {
-  auto& node = caller.node();
-  node.slot().assign([&node, to](boost::asio::cancellation_type) {
-    to->request(node.cancelled() ? node.cause() : cancel_cause::user);
-  });
-}
-
 /// Why a coroutine that was cancelled starts no more calls; success when it was not.
 outcome refusal(yield_context yield, const controller& control) {
   detail::await_base attempted(yield);
@@ -135,9 +127,7 @@ void channel_base::await_call(controller* control, const google::protobuf::Metho
   } else {
     // The channel's loops are another runtime's: the call runs there and reports back by post.
     client::awaited_elsewhere waiting(yield);
-    std::shared_ptr<detail::cancel_handle> cancel;
-    if (!used.detached()) client::connect_coroutine(yield.owner(), cancel = detail::make_cancel_handle());
-    client::start_elsewhere(target_, wanted, client::request_lifetime::call, &waiting, std::move(cancel));
+    client::start_elsewhere(target_, wanted, client::request_lifetime::call, &waiting, nullptr);
     waiting.wait(false);
   }
   if (yield.error_target()) {

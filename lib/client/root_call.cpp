@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace braid::client {
 
@@ -43,6 +44,9 @@ void root_call::begin(const std::shared_ptr<call_target>& target, const call_ori
   if (!call_.settled()) {
     if (origin.caller) {
       call_.attach(origin.caller->node());
+    } else if (origin.from) {
+      caller_link_ = origin.from;
+      caller_link_->attach(call_, home);
     } else if (origin.scope) {
       scope_link_ = std::make_unique<core::scope_link>(origin.scope);
       scope_link_->attach(call_, home);
@@ -74,6 +78,7 @@ void root_call::end_names() noexcept {
 
 void root_call::on_settled(call&) noexcept {
   end_names();
+  if (caller_link_) std::exchange(caller_link_, nullptr)->release();
   scope_link_.reset();
   ended();
 }

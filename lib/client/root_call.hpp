@@ -75,6 +75,7 @@ class root_call : public call_listener, private core::live_node {
   const core::time_point started_;  // the time of connecting and of queueing counts, also that of a busy loop
   std::unique_ptr<google::protobuf::Message> request_copy_;
   std::shared_ptr<detail::cancel_handle> slot_handle_;
+  std::shared_ptr<caller_link> caller_link_;
   std::unique_ptr<core::scope_link> scope_link_;
 };
 

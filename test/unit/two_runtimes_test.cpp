@@ -5,6 +5,8 @@
 #include "combo/combo_run.hpp"
 #include "parallel_fixture.hpp"
 
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
 
@@ -245,4 +247,40 @@ TEST_CASE("bridge: runtimes with threads of their own", "[parallel][bridge]") {
     }
   }
   CHECK(good >= calls - calls / 3);
+}
+
+TEST_CASE("two runtimes: a call that a coroutine starts on another one ends with it, whether it waits or not",
+          "[bridge]") {
+  two_of_them in;
+  const bool detached = GENERATE(false, true);
+  const bool over = GENERATE(false, true);  // the coroutine goes on when its call has ended
+  cancel_cause told = cancel_cause::none;
+  braid::combo_channel far(
+      in.other,
+      [&](braid::combo_call& call, braid::yield_context yield) {
+        error_code ignored;
+        braid::sleep_for(over ? 5ms : 60ms, yield[ignored]);
+        told = call.state().cause();
+        call.succeed();
+      },
+      1h);
+  test_call call;
+  call.control.set_detached(detached);
+  boost::asio::cancellation_signal stop;
+  braid::spawn(
+      in.rt,
+      [&](braid::yield_context yield) {
+        in.start(far, call);
+        error_code ignored;
+        braid::sleep_for(1h, yield[ignored]);
+      },
+      boost::asio::bind_cancellation_slot(stop.slot(), [](error_code) {}));
+  in.sim.run_for(10ms);
+  CHECK(call.ended() == over);
+  stop.emit(boost::asio::cancellation_type::terminal);
+  REQUIRE(in.sim.run_until([&] { return call.ended(); }, 1s));
+  const bool cancelled = !detached && !over;
+  CHECK(call.code() == (cancelled ? 125 : 0));
+  in.sim.run_until_idle(1s);
+  CHECK(told == (cancelled ? cancel_cause::user : cancel_cause::none));
 }
