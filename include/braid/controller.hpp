@@ -28,7 +28,7 @@ namespace client {
 class call;
 class root_call;
 class async_root_call;
-class blocking_call;
+class leavable_call;
 class sub_calls;
 struct call_origin;
 }  // namespace client
@@ -170,7 +170,7 @@ class controller final : public controller_base {
   friend class client::call;
   friend class client::root_call;
   friend class client::async_root_call;
-  friend class client::blocking_call;
+  friend class client::leavable_call;
   friend class client::sub_calls;
   friend struct client::call_origin;
   friend class channel_base;
@@ -183,7 +183,7 @@ class controller final : public controller_base {
   // For a call whose caller may leave before its loop has ended it: the loop uses a controller of its own.
   void lend_to(controller& used);
   void take_results(controller& used) noexcept;
-  void leave_call(std::chrono::nanoseconds after);
+  void leave_call(cancel_cause why, std::chrono::nanoseconds after);
 
   std::optional<std::chrono::nanoseconds> timeout_;
   bool detached_ = false;

@@ -1,5 +1,6 @@
 #include <braid/channel_base.hpp>
 
+#include "client/awaited_elsewhere.hpp"
 #include "client/blocking_call.hpp"
 #include "client/call_target.hpp"
 #include "client/root_call.hpp"
@@ -24,14 +25,6 @@ class awaited_call final : public detail::await_base, public root_call {
 
  private:
   void ended() noexcept override { completed_later(); }
-};
-
-/// The same where the call runs on another runtime's loop.
-class awaited_elsewhere final : public detail::await_base, public detail::call_completion {
- public:
-  using await_base::await_base;
-  void complete(const detail::loop_executor&, error_code) override { called(); }
-  void complete_without_loop(error_code) override { called(); }
 };
 
 /// Why a coroutine that was cancelled starts no more calls; success when it was not.
@@ -107,8 +100,7 @@ void channel_base::start_call(controller* control, const google::protobuf::Metho
     started->set_request_borrowed();
     started->begin(target_);
   } else {
-    client::start_elsewhere(target_, wanted, client::request_lifetime::initiation, completion,
-                            std::move(cancel));
+    client::start_elsewhere(target_, wanted, completion, std::move(cancel));
   }
 }
 
@@ -125,10 +117,7 @@ void channel_base::await_call(controller* control, const google::protobuf::Metho
     waiting.begin(target_);
     waiting.wait(false);
   } else {
-    // The channel's loops are another runtime's: the call runs there and reports back by post.
-    client::awaited_elsewhere waiting(yield);
-    client::start_elsewhere(target_, wanted, client::request_lifetime::call, &waiting, nullptr);
-    waiting.wait(false);
+    client::awaited_elsewhere::run(target_, method, used, request, response, yield);
   }
   if (yield.error_target()) {
     *yield.error_target() = used.error();

@@ -123,12 +123,13 @@ void controller::take_results(controller& used) noexcept {
   name_.end();
 }
 
-void controller::leave_call(std::chrono::nanoseconds after) {
-  fail_without_call(outcome::cancelled(cancel_cause::deadline),
-                    "the deadline passed while the call's loop did not run");
+void controller::leave_call(cancel_cause why, std::chrono::nanoseconds after) {
+  fail_without_call(outcome::cancelled(why), why == cancel_cause::deadline
+                                                 ? "the deadline passed while the call's loop did not run"
+                                                 : "cancelled while the call's loop did not run");
   latency_ = after;
   if (request_metadata_) request_metadata_ = std::make_shared<metadata>(*request_metadata_);
-  if (const auto left = name_.leave()) left->request(cancel_cause::deadline);
+  if (const auto left = name_.leave()) left->request(why);
 }
 
 void controller::StartCancel() { call_id().cancel(); }

@@ -32,11 +32,11 @@ class call_on_its_way {
 }  // namespace
 
 void start_elsewhere(const std::shared_ptr<call_target>& target, const call_request& wanted,
-                     request_lifetime lifetime, detail::call_completion* completion,
-                     std::shared_ptr<detail::cancel_handle> cancel, std::optional<call_origin> origin) {
+                     detail::call_completion* completion, std::shared_ptr<detail::cancel_handle> cancel,
+                     std::optional<call_origin> origin) {
   core::loop& home = target->runtime().home();
   auto* const started = async_root_call::create(home, wanted, completion, std::move(cancel));
-  if (lifetime == request_lifetime::initiation && !started->control().request_outlives_call()) {
+  if (!started->control().request_outlives_call()) {
     std::string why;
     // A request that cannot be serialised is copied, to fail on the loop as any other call does.
     if (!target->serialises_at_start() || !started->serialise(why)) started->copy_request();

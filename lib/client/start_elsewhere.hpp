@@ -11,15 +11,11 @@
 
 namespace braid::client {
 
-/// Whether the request may be gone before the loop gets to it.
-enum class request_lifetime : bool { initiation, call };
-
 /// Starts a call on its home loop from a thread that is not the loop's. `completion` is told of the end in
 /// any case, also when the loop is gone or goes before it gets to the call.
 /// \param origin  none: what the code that calls this hands down.
 void start_elsewhere(const std::shared_ptr<call_target>& target, const call_request& wanted,
-                     request_lifetime lifetime, detail::call_completion* completion,
-                     std::shared_ptr<detail::cancel_handle> cancel,
+                     detail::call_completion* completion, std::shared_ptr<detail::cancel_handle> cancel,
                      std::optional<call_origin> origin = std::nullopt);
 
 }  // namespace braid::client

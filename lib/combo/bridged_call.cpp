@@ -34,8 +34,7 @@ class bridged_call::far_side final : public detail::call_completion {
              const std::shared_ptr<client::call_target>& on) {
     core::loop& there = on->runtime().home();
     self_ = self;
-    client::start_elsewhere(on, {&sub.method(), &sub.request(), response_.get(), &control_},
-                            client::request_lifetime::initiation, this, cancel_,
+    client::start_elsewhere(on, {&sub.method(), &sub.request(), response_.get(), &control_}, this, cancel_,
                             client::call_origin{.latest = deadline_there(sub, there)});
   }
 

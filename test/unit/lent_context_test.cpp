@@ -1,6 +1,8 @@
 #include "lent_fixture.hpp"
 
+#include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/bind_executor.hpp>
+#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -329,6 +331,55 @@ TEST_CASE("lent: Asio's awaitables call on the context as on any other") {
       asio::detached);
   ioc.run();
   CHECK(said == "awaited");
+}
+
+namespace {
+
+enum class end_of_call { deadline, cancellation, shutdown };
+
+}  // namespace
+
+TEST_CASE(
+    "lent: a call that a coroutine elsewhere waits for ends all the same though nobody runs the context") {
+  const auto how = GENERATE(end_of_call::deadline, end_of_call::cancellation, end_of_call::shutdown);
+  world all;
+  asio::io_context ioc;
+  braid::runtime there(ioc, all.options());
+  braid::channel channel(there);
+  channel.init(server_address, {.timeout = -1ns});
+  braid::testing::simulation sim(1);
+  std::optional<braid::runtime> here(std::in_place, sim.node_options());
+  asio::cancellation_signal stop;
+  braid::outcome ended;
+  std::chrono::nanoseconds ended_at{-1};
+  braid::spawn(
+      *here,
+      [&](braid::yield_context) {
+        braid::controller control;
+        EchoResponse response;
+        error_code ec;
+        if (how == end_of_call::deadline) control.set_timeout(100ms);
+        channel.call(echo(), control, EchoRequest(), response, ec);
+        ended = control.result();
+        ended_at = sim.elapsed();
+      },
+      asio::bind_cancellation_slot(stop.slot(), [](error_code) {}));
+  sim.run_for(50ms);
+  CHECK(ended_at < 0ns);
+  if (how == end_of_call::cancellation) stop.emit(asio::cancellation_type::terminal);
+  if (how == end_of_call::shutdown) {
+    here.reset();
+  } else {
+    sim.run_until([&] { return ended_at >= 0ns; }, 1s);
+  }
+  REQUIRE(ended_at >= 0ns);
+  CHECK(ended_at <= (how == end_of_call::deadline ? 130ms : 80ms));
+  CHECK(ended.code.value() == (how == end_of_call::deadline ? 1008 : 125));
+  CHECK(ended.cause == (how == end_of_call::deadline       ? braid::cancel_cause::deadline
+                        : how == end_of_call::cancellation ? braid::cancel_cause::user
+                                                           : braid::cancel_cause::shutdown));
+  ioc.run();  // what was left behind does no harm, and sends nothing
+  CHECK(all.network().attempts(braid::endpoint::parse(server_address).value()) == 0);
 }
 
 TEST_CASE("lent: options that do not suit are refused by name") {
