@@ -9,7 +9,6 @@
 #include <boost/asio/error.hpp>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -79,16 +78,8 @@ void connection::take(attempt& started) noexcept {
       return;
     }
   }
-  const std::size_t held = of.payload().bytes.size() + of.request_metadata().attachment.size();
-  const std::size_t limit = settings_.max_unsent_bytes;
-  if (limit != 0 && waiting_bytes_ != 0 && held > limit - std::min(waiting_bytes_, limit)) {
-    started.finish(outcome::local_failure(errc::overcrowded),
-                   fmt::format("{} bytes wait for the connection to {}, max_unsent_bytes is {}",
-                               waiting_bytes_, remote_.to_string(), limit));
-    return;
-  }
-  started.set_held_bytes(held);
-  waiting_bytes_ += held;
+  if (!has_room(started, waiting_bytes_)) return;
+  waiting_bytes_ += started.held_bytes();
   waiting_.push_back(started);
   if (state_ == state::idle) connect();
 }

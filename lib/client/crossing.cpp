@@ -33,6 +33,9 @@ void crossing::take(attempt& started) noexcept {
     started.finish(outcome::local_failure(errc::bad_request), why);
     return;
   }
+  // The owner counts only what has come there.
+  if (!has_room(started, far_end_->on_the_way() + batch_.bytes)) return;
+  batch_.bytes += started.held_bytes();
   const std::uint64_t id = pending_.insert(started);
   started.mark_sent(id);
   started.set_position(taken_++);
@@ -53,6 +56,7 @@ void crossing::forget(attempt& cancelled, cancel_cause cause) noexcept {
     home_.at_turn_end(*this);
   } else {
     batch_.requests[cancelled.position() - passed_] = {};
+    batch_.bytes -= cancelled.held_bytes();
   }
 }
 
@@ -61,6 +65,7 @@ bool crossing::has_sent(const attempt& asked) const noexcept { return asked.posi
 void crossing::pass_on() noexcept {
   if (batch_.empty()) return;
   passed_ = taken_;
+  far_end_->expect(batch_.bytes);
   const bool accepted = owner_.post([far_end = far_end_, first = !std::exchange(landed_, true),
                                      batch = std::exchange(batch_, {})]() mutable {
     if (first) core::loop::current()->service<connection_table>().keep(far_end);
@@ -108,6 +113,7 @@ void crossing::fail_all() noexcept {
 void crossing::shut_down() noexcept {
   fail_all();
   batch_.requests.clear();
+  batch_.bytes = 0;
   passed_ = taken_;
 }
 

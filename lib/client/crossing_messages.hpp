@@ -10,6 +10,7 @@
 
 #include <google/protobuf/descriptor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,6 +38,7 @@ struct crossing_forget {
 struct crossing_batch {
   std::vector<crossing_request> requests;
   std::vector<crossing_forget> forgotten;
+  std::size_t bytes = 0;  ///< Of the requests.
 
   bool empty() const noexcept { return requests.empty() && forgotten.empty(); }
 };

@@ -59,6 +59,7 @@ std::string carried_call::describe() const {
 landing::~landing() { destroy_ended(); }
 
 void landing::receive(crossing_batch batch) noexcept {
+  on_the_way_.fetch_sub(batch.bytes, std::memory_order_relaxed);
   if (!connection_) {
     connection_ = &home_.service<connection_table>().connection_of(settings_);
     connection_->add_user();

@@ -9,6 +9,8 @@
 #include <boost/intrusive/slist.hpp>
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,7 +55,8 @@ class carried_call final : public boost::intrusive::slist_base_hook<>,
 /// The far end of a crossing, on the loop that has the connection: runs what another loop's calls send, and
 /// sends back, once a turn, what became of it.
 ///
-/// Everything but the constructor is for that loop; the loop's connection_table keeps it.
+/// Everything but the constructor and the count of bytes is for that loop; the loop's connection_table keeps
+/// it.
 class landing final : private core::turn_end_hook {
  public:
   /// Takes the answers of a turn to the other loop; may be called after that loop's end.
@@ -64,6 +67,11 @@ class landing final : private core::turn_end_hook {
   landing(const landing&) = delete;
   landing& operator=(const landing&) = delete;
   ~landing();
+
+  /// From the other loop: a batch of so many bytes will come.
+  void expect(std::size_t bytes) noexcept { on_the_way_.fetch_add(bytes, std::memory_order_relaxed); }
+  /// How many bytes are on the way to this loop, which may be held up; from any thread.
+  std::size_t on_the_way() const noexcept { return on_the_way_.load(std::memory_order_relaxed); }
 
   void receive(crossing_batch batch) noexcept;
   /// The other end is gone: nothing more will come, and nothing is waited for.
@@ -83,6 +91,7 @@ class landing final : private core::turn_end_hook {
   boost::unordered_flat_map<std::uint64_t, carried_call*> running_;
   boost::intrusive::slist<carried_call> ended_;  // until the turn's end: they may be at work
   std::vector<crossing_answer> answers_;
+  std::atomic<std::size_t> on_the_way_{0};
 };
 
 }  // namespace braid::client

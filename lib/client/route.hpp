@@ -44,6 +44,10 @@ class route {
   }
 
  protected:
+  /// Whether what the attempt sends may wait where `waiting` bytes do, of which it then is; if not, the
+  /// attempt ends.
+  bool has_room(attempt& started, std::size_t waiting) noexcept;
+
   /// The last user goes, and counts until this returns.
   virtual void unused() noexcept = 0;
 

@@ -641,3 +641,31 @@ TEST_CASE(
     if (seed % 10 == 0) CHECK(random_run(seed, type) == first);
   }
 }
+
+TEST_CASE("single: what is on the way to the connection's loop counts against the limit of unsent bytes") {
+  simulation sim(1);
+  server_node server(sim);
+  two_loop_client client(sim, connection_type::single, {.timeout = 1s, .max_unsent_bytes = 100'000});
+  const std::size_t loop = GENERATE(0, 1);
+  braid::core::loop& alone = client.process->core()->at(loop);
+  std::array<started_call, 3> calls;
+  alone.enter();  // the other loop is held up
+  for (auto& call : calls) {
+    call.message.set_message(std::string(60'000, 'x'));
+    alone.post([&] { client.start_here(call); });
+    alone.context().poll();
+  }
+  alone.leave();
+  CHECK_FALSE(calls[0].done());
+  for (const auto* over : {&calls[1], &calls[2]}) {
+    CHECK(over->ec == braid::errc::overcrowded);
+    CHECK(has(over->control.ErrorText(), "max_unsent_bytes is 100000"));
+  }
+  REQUIRE(client.finish(calls[0]));
+  CHECK_FALSE(calls[0].ec);
+  for (int i = 0; i < 3; ++i) {
+    client.start(calls[1], loop);
+    CHECK(client.finish(calls[1]));
+    CHECK_FALSE(calls[1].ec);
+  }
+}
