@@ -16,6 +16,8 @@
 #include "wire/frame.hpp"
 #include "wire/meta.hpp"
 
+#include <catch2/catch.hpp>
+
 #include <golden.pb.h>
 
 #include <chrono>
@@ -267,5 +269,29 @@ inline bool has(const std::string& text, std::string_view part) {
 }
 inline const error_code aborted{125, boost::system::system_category()};
 inline error_code errno_code(int value) { return {value, boost::system::system_category()}; }
+
+inline void black_hole(simulation& sim) {
+  sim.network().set(braid::endpoint::parse(address).value(), {.black_hole = true});
+}
+inline std::size_t attempts(simulation& sim) {
+  return sim.network().attempts(braid::endpoint::parse(address).value());
+}
+
+// The deadline came on time: not before, and within the tolerance of the timers.
+inline void check_deadline(const started_call& call, std::chrono::nanoseconds at) {
+  CHECK(call.completions == 1);
+  CHECK(call.ec == braid::errc::timed_out);
+  CHECK(call.control.result().cause == braid::cancel_cause::deadline);
+  CHECK(call.control.result().origin == braid::outcome_origin::local);
+  CHECK(call.ended_at >= at);
+  CHECK(call.ended_at <= at + 2ms);
+}
+
+inline void check_cancelled(const started_call& call) {
+  CHECK(call.completions == 1);
+  CHECK(call.ec == boost::asio::error::operation_aborted);
+  CHECK(call.control.result().cause == braid::cancel_cause::user);
+  CHECK(call.control.error() == call.ec);
+}
 
 }  // namespace call_fixture
