@@ -174,7 +174,7 @@ void run() {
   braid::runtime rt({.loops = 1});
   const answering_server server(rt);
   auto channel = std::make_shared<braid::channel>(rt);
-  channel->init(server.address(), {.timeout = 60s});
+  channel->init(server.address(), {.timeout = 60s, .connect_timeout = 10s});
   styles all(rt, channel);
   all.synchronous();
   all.with_handlers();

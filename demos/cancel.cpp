@@ -189,7 +189,7 @@ void run() {
   braid::runtime rt({.loops = 1});
   const answering_server server(rt);
   auto channel = std::make_shared<braid::channel>(rt);
-  channel->init(server.address(), {.timeout = 60s});
+  channel->init(server.address(), {.timeout = 60s, .connect_timeout = 10s});
   endings all(rt, server, channel);
   fmt::print("  {:<24} {:>4}  {:<14} {}\n", "ended by", "code", "cause", "");
   all.deadline();

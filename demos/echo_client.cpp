@@ -44,7 +44,8 @@ bool echo_one(echo::EchoService::Stub& stub, const std::string& message) {
 bool echo_all(const settings& wanted) {
   braid::runtime rt({.loops = 1});
   braid::channel channel(rt);
-  channel.init(wanted.server, {.timeout = std::chrono::milliseconds(wanted.timeout_ms)});
+  const std::chrono::milliseconds limit(wanted.timeout_ms);
+  channel.init(wanted.server, {.timeout = limit, .connect_timeout = limit});
   echo::EchoService::Stub stub(&channel);
   for (const auto& message : wanted.messages) {
     if (!echo_one(stub, message)) return false;

@@ -58,7 +58,7 @@ measured measure(const braid::placement& where, int milliseconds) {
 
   braid::runtime client_side({.loops = 1});
   braid::channel channel(client_side);
-  channel.init("127.0.0.1:" + std::to_string(server.port()), {.timeout = -1ns});
+  channel.init("127.0.0.1:" + std::to_string(server.port()), {.timeout = -1ns, .connect_timeout = 10s});
   const auto& heavy = braid::describe_method(&primes::PrimeService::Count);
   const auto& quick = braid::describe_method(&primes::PrimeService::Ping);
 

@@ -51,7 +51,7 @@ class replica {
   void die() { server_.stop({.grace = 0ms}); }
   std::shared_ptr<braid::channel_base> channel(const braid::runtime& rt) const {
     auto made = std::make_shared<braid::channel>(rt);
-    made->init(address_);
+    made->init(address_, {.connect_timeout = 10s});  // a busy machine is not a dead server
     return made;
   }
 

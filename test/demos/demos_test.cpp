@@ -220,7 +220,7 @@ TEST_CASE("echo: the client prints what the server sends back, and the server en
   REQUIRE(server.prints("READY 127.0.0.1:"));
   const auto address = server.words_after("READY ").front();
 
-  program client("echo_client", {"--server", address, "hello", "Größe", ""});
+  program client("echo_client", {"--timeout", "60000", "--server", address, "hello", "Größe", ""});
   const int status = client.ends();
   INFO(client.output());
   CHECK(status == 0);
@@ -231,7 +231,7 @@ TEST_CASE("echo: the client prints what the server sends back, and the server en
   server.signal(number);
   CHECK(server.ends() == 0);
 
-  program late("echo_client", {"--server", address, "hello"});
+  program late("echo_client", {"--timeout", "60000", "--server", address, "hello"});
   CHECK(late.ends() == 1);
   INFO(late.output());
   CHECK(has_line(late.output(), "echo_client: .*\\(111\\)"));
