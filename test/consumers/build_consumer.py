@@ -187,7 +187,7 @@ def check_cmake_versions(shop):
             set(PACKAGE_FIND_VERSION {wanted})
             set(PACKAGE_FIND_VERSION_MAJOR {parts[0]})
             set(PACKAGE_FIND_VERSION_MINOR {parts[1]})
-            include({shop.libdir}/cmake/braid/braidConfigVersion.cmake)
+            include({shop.prefix}/share/cmake/braid/braidConfigVersion.cmake)
             message("${{PACKAGE_VERSION_COMPATIBLE}}")""")
         answer = run("cmake", "-P", script).strip()
         require(answer == str(compatible).upper(), f"version {wanted}: {answer}")

@@ -235,6 +235,7 @@ TEST_CASE_METHOD(fixture,
                     ended.set_value(good);
                   }));
   CHECK(get(ended.get_future()) == count);
+  pool.join();  // its executors have work until the last hand-over is over
 }
 
 TEST_CASE_METHOD(fixture, "asio traps: a loser in a parallel_group ends at once, or by total at its deadline",

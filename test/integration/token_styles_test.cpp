@@ -186,6 +186,7 @@ TEST_CASE_METHOD(fixture, "tokens: use_future returns, and throws a call_error",
   asio::thread_pool pool(1);
   check_throws(
       [&] { get(stub.async_call(&service::Echo, failing(), asio::bind_executor(pool, asio::use_future))); });
+  pool.join();
 }
 
 TEST_CASE_METHOD(fixture,

@@ -69,6 +69,7 @@ TEST_CASE("lent end: calls complete once with 125, whoever goes first, run befor
     // They had not come to the loop, and complete on the system's threads.
     CHECK_THROWS_AS(get(std::move(future)), boost::system::system_error);
     CHECK(get(elsewhere.get_future()) == aborted);
+    pool.join();
     for (auto& call : calls)
       while (call.times == 0) std::this_thread::yield();
     return;
