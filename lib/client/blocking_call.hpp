@@ -3,6 +3,8 @@
 #include "client/leavable_call.hpp"
 #include "core/run_on.hpp"
 
+#include <atomic>
+
 namespace braid::client {
 
 /// A call that a thread waits for which is none of the loop's.
@@ -18,8 +20,10 @@ class blocking_call final : public leavable_call {
 
  private:
   void handed_over() noexcept override { ended_.set(); }
+  void cancelled(cancel_cause why) noexcept;
 
   core::blocking_event ended_;
+  std::atomic<cancel_cause> why_left_{cancel_cause::deadline};
 };
 
 }  // namespace braid::client

@@ -10,8 +10,10 @@
 #include <google/protobuf/message.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 namespace braid::client {
 
@@ -39,6 +41,8 @@ class leavable_call : public detail::call_completion {
   void start(std::shared_ptr<leavable_call> self, const std::shared_ptr<call_target>& target,
              const google::protobuf::MethodDescriptor& method, const google::protobuf::Message& request,
              call_origin origin);
+  /// Calls `told`, on whatever thread, once the call is cancelled by its name.
+  void watch_name(std::function<void(cancel_cause)> told) { control_.name_.handle()->watch(std::move(told)); }
   /// Whether the caller may leave; else the results are being handed over.
   bool give_up();
   /// After give_up(): what the caller's controller says of the call, whose loop goes on with it.

@@ -4,6 +4,8 @@
 #include "core/loop.hpp"
 #include "core/runtime_core.hpp"
 
+#include <utility>
+
 namespace braid::detail {
 
 void cancel_handle::bind(cancel_node& node, core::loop& home, total_cancel total) noexcept {
@@ -21,7 +23,9 @@ void cancel_handle::bind(cancel_node& node, core::loop& home, total_cancel total
 
 void cancel_handle::release() noexcept {
   std::shared_ptr<core::runtime_core> released;
+  std::function<void(cancel_cause)> unused;
   const std::lock_guard lock(mutex_);
+  unused.swap(told_);
   node_ = nullptr;
   home_ = nullptr;
   ended_ = true;
@@ -29,13 +33,28 @@ void cancel_handle::release() noexcept {
 }
 
 void cancel_handle::request(cancel_cause cause, cancel_extent extent) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (ended_ || requested_ != cancel_cause::none) return;
-  // Before the start nothing was sent; later, only the node's loop can tell.
-  if (extent == cancel_extent::whatever_was_done || !home_) requested_ = cause;
-  if (!home_) return;
-  // Posted also on the node's own loop: the caller may be inside an emit, or hold a lock of its own.
-  home_->post([self = shared_from_this(), cause, extent] { self->carry_out(cause, extent); });
+  std::function<void(cancel_cause)> told;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_ || requested_ != cancel_cause::none) return;
+    // Before the start nothing was sent; later, only the node's loop can tell.
+    if (extent == cancel_extent::whatever_was_done || !home_) requested_ = cause;
+    // Posted also on the node's own loop: the caller may be inside an emit, or hold a lock of its own.
+    if (home_) home_->post([self = shared_from_this(), cause, extent] { self->carry_out(cause, extent); });
+    if (requested_ != cancel_cause::none) told.swap(told_);
+  }
+  if (told) told(cause);
+}
+
+void cancel_handle::watch(std::function<void(cancel_cause)> told) {
+  cancel_cause earlier;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;
+    earlier = requested_;
+    if (earlier == cancel_cause::none) told_ = std::move(told);
+  }
+  if (earlier != cancel_cause::none) told(earlier);
 }
 
 void cancel_handle::carry_out(cancel_cause cause, cancel_extent extent) noexcept {

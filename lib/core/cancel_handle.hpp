@@ -3,6 +3,7 @@
 #include <braid/cancellation.hpp>
 #include <braid/completion.hpp>
 
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -27,6 +28,9 @@ class cancel_handle : public std::enable_shared_from_this<cancel_handle> {
   void release() noexcept;
   /// From any thread. Idempotent.
   void request(cancel_cause cause, cancel_extent extent = cancel_extent::whatever_was_done) noexcept;
+  /// Calls `told` once there was a request that counts, also an earlier one, on the thread that makes it; at
+  /// most once, and not after the node has ended. One at a time.
+  void watch(std::function<void(cancel_cause)> told);
   /// Whether release() was called.
   bool ended() const noexcept;
 
@@ -39,6 +43,7 @@ class cancel_handle : public std::enable_shared_from_this<cancel_handle> {
   std::shared_ptr<core::runtime_core> keep_;
   cancel_cause requested_ = cancel_cause::none;
   total_cancel total_ = total_cancel::always;
+  std::function<void(cancel_cause)> told_;
   bool ended_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include "core/loop.hpp"
 #include "core/runtime_core.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -19,14 +20,28 @@ class blocking_event {
     set_ = true;
     changed_.notify_all();  // under the lock: the waiter may destroy this object
   }
-  /// Waits at most until `limit`; returns whether it has happened. A driven runtime is run until it has.
+  /// Waits at most until `limit` or what hurry() says; returns whether it has happened. A driven runtime is
+  /// run until it has.
   bool wait_until(runtime_core& runtime, time_point limit) {
     if (runtime.outside().driver) {
       wait(runtime);
       return true;
     }
     std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, limit, [this] { return set_; });
+    while (!set_ && clock::now() < std::min(limit, latest_)) {
+      if (const time_point until = std::min(limit, latest_); until == time_point::max()) {
+        changed_.wait(lock);
+      } else {
+        changed_.wait_until(lock, until);
+      }
+    }
+    return set_;
+  }
+  /// wait_until() waits no longer than that.
+  void hurry(time_point latest) {
+    const std::lock_guard lock(mutex_);
+    latest_ = std::min(latest_, latest);
+    changed_.notify_all();
   }
   void wait(runtime_core& runtime) {
     if (auto* const driver = runtime.outside().driver.get()) {
@@ -45,6 +60,7 @@ class blocking_event {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  time_point latest_ = time_point::max();
   bool set_ = false;
 };
 

@@ -335,6 +335,33 @@ TEST_CASE(
   ioc.stop();
 }
 
+TEST_CASE("lent tcp: a synchronous call from outside can be cancelled though nobody runs the context") {
+  echo_server server;
+  asio::io_context ioc;
+  braid::runtime rt(ioc);
+  braid::channel channel(rt);
+  channel.init(server.address(), {.timeout = -1ns});
+  const bool before = GENERATE(false, true);
+  controller control;
+  const braid::call_id id = control.call_id();
+  std::promise<void> starting;
+  if (before) id.cancel();
+  auto ended = std::async(std::launch::async, [&] {
+    EchoResponse response;
+    error_code ec;
+    starting.set_value();
+    channel.call(echo(), control, request(), response, ec);
+    return ec;
+  });
+  starting.get_future().wait();
+  if (!before) id.cancel();
+  REQUIRE(ended.wait_for(60s) == std::future_status::ready);
+  CHECK(ended.get() == aborted);
+  CHECK(control.result().cause == braid::cancel_cause::user);
+  ioc.run();
+  CHECK(server.calls() == 0);
+}
+
 TEST_CASE(
     "lent tcp: a synchronous call for a server call ends at that one's deadline though nobody runs the "
     "context") {
