@@ -14,7 +14,7 @@
 namespace demo_test {
 
 /// Generous, since sanitizers and busy machines are slow: only a program that hangs meets it.
-constexpr std::chrono::seconds patience{120};
+constexpr std::chrono::seconds patience{300};
 
 /// A demo that runs in a process of its own. Destroying it kills it.
 class program {
