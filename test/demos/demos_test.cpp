@@ -47,7 +47,8 @@ void check_that_no_server_is_left(const program& demo) {
 // The whole demo with an input, and its answer held against one process's.
 void check_answer(const std::string& text) {
   const scratch folder;
-  program demo("parallel_echo", {folder.file("input", text), "--output", folder.path("answer")});
+  program demo("parallel_echo",
+               {folder.file("input", text), "--output", folder.path("answer"), "--timeout", "600"});
   const int status = demo.ends();
   INFO(demo.output());
   CHECK(status == 0);
