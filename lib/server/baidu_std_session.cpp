@@ -193,7 +193,14 @@ void baidu_std_session::hear_first(const wire::rpc_meta& meta) {
   client_.hear(meta);
   if (!client_.announced()) return;
   out_.append(wire::control_frame::announcement().bytes());
+  announced_ = out_.bytes_appended_total();
   owner_.wrote();
+}
+
+std::size_t baidu_std_session::answers_waiting() const noexcept {
+  const std::uint64_t sent = out_.bytes_consumed_total();
+  const std::size_t announcement = sent < announced_ ? static_cast<std::size_t>(announced_ - sent) : 0;
+  return out_.size() - std::min(announcement, out_.size());
 }
 
 // An answer, or an announcement by itself, means nothing to a server.
@@ -238,10 +245,11 @@ void baidu_std_session::refuse(std::int64_t id, crowded full, const method_entry
 // A client that does not read may get as much again as it has not read, unless all that do not read take too
 // much, and is told of the rest. Why there is no room for an answer; empty: there is.
 std::string baidu_std_session::no_room_for(std::size_t size) const {
-  if (out_.empty()) return {};
+  const std::size_t waiting = answers_waiting();
+  if (waiting == 0) return {};
   const server_options& options = owner_.part().options();
   const std::size_t limit = options.max_unsent_bytes;
-  const std::size_t held = out_.size() / 2 + size / 2;  // of twice the limit, without overflow
+  const std::size_t held = waiting / 2 + size / 2;  // of twice the limit, without overflow
   if (limit != 0 && held > limit) return fmt::format("max_unsent_bytes is {}", limit);
   if (owner_.load().server_is_full(size))
     return fmt::format("max_bytes_in_flight is {}", options.max_bytes_in_flight);
@@ -290,7 +298,7 @@ bool baidu_std_session::may_answer(std::int64_t id, std::size_t meta_size, std::
   } else if (const std::string limit = no_room_for(wire::header_size + body_size); !limit.empty()) {
     write_error(id, errc::overcrowded,
                 fmt::format("the response of {} bytes finds no room beside {} unsent ones: {}", body_size,
-                            out_.size(), limit));
+                            answers_waiting(), limit));
   } else {
     return true;
   }

@@ -44,6 +44,9 @@ class baidu_std_session {
   }
   /// How many frames were taken.
   std::uint64_t frames_taken() const noexcept { return frames_taken_; }
+  /// Bytes of answers that wait to be sent. The announcement of our features, which goes before all of them,
+  /// is none.
+  std::size_t answers_waiting() const noexcept;
   /// No more bytes will come.
   void drop_incomplete() noexcept { ended_ = true; }
 
@@ -93,6 +96,7 @@ class baidu_std_session {
   };
   std::unique_ptr<held_request> held_;
   std::uint64_t frames_taken_ = 0;
+  std::uint64_t announced_ = 0;  // the bytes of our announcement, which are the first of the queue
   crowded why_dropped_ = crowded::no;
   bool ended_ = false;
 };

@@ -104,7 +104,7 @@ void connection::answer_error(std::int64_t id, const error_code& code, std::stri
 }
 
 void connection::wrote() noexcept {
-  load_->set_unsent(queue_.size());
+  load_->set_unsent(session_.answers_waiting());
   part_.home().at_turn_end(*this);
   const std::size_t limit = part_.options().max_unsent_bytes;
   const std::size_t bearable = limit == 0 ? flush_threshold : std::min(flush_threshold, limit);
@@ -144,7 +144,7 @@ void connection::flush() noexcept {
     if (taken < wanted) blocked_ = true;
   }
   if (closed_) return;
-  load_->set_unsent(queue_.size());
+  load_->set_unsent(session_.answers_waiting());
   apply_backpressure();
   watch_sending(left);
   if (queue_.empty()) part_.all_sent();

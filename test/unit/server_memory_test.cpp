@@ -24,6 +24,13 @@ std::string growing(std::int64_t id, std::size_t size) {
   return frame(meta, out.take().to_string());
 }
 
+// A request of a client that announces its features.
+std::string announcing(std::int64_t id, std::string_view message) {
+  auto meta = echo_meta(id);
+  meta.features = 1;
+  return frame(meta, payload(message));
+}
+
 bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 // Keeps each call until the test lets them go.
@@ -68,6 +75,52 @@ TEST_CASE("server memory: what a request has grown to counts as bytes in flight"
   w.release();
   client.send(growing(5, 5'000'000));
   CHECK(w.held.size() == 1);
+}
+
+TEST_CASE("server memory: the announcement of features is no answer that waits") {
+  constexpr std::size_t size = 1'500'000;
+  SECTION("for the bytes in flight of a connection") {
+    holding w({.max_bytes_in_flight_per_connection = 1'000'000});
+    auto client = w.connect();
+    client.send(announcing(1, std::string(size, 'x')));
+    CHECK(w.held.size() == 1);
+    client.send(announcing(2, "x"));  // which is not alone
+    w.release();
+    REQUIRE(client.answers().size() == 3);  // the first is the announcement
+    CHECK(client.answers()[1].code == 2004);
+    CHECK(client.answers()[2].message() == std::to_string(size));
+  }
+  SECTION("for the bytes in flight of all connections") {
+    holding w({.max_bytes_in_flight = 1'000'000});
+    auto client = w.connect();
+    client.send(announcing(1, std::string(size, 'x')));
+    CHECK(w.held.size() == 1);
+  }
+  SECTION("for the unsent bytes, also while part of it has been sent") {
+    const bool slowly = GENERATE(false, true);
+    world w({.max_unsent_bytes = 100'000});
+    if (slowly) w.sim.network().set_default({.window = 10});
+    w.service.run = [](server_call&, const EchoRequest&, EchoResponse& r, google::protobuf::Closure* done) {
+      r.set_message(std::string(size, 'x'));
+      done->Run();
+    };
+    w.start();
+    auto client = w.connect();
+    if (slowly) {
+      client.stop_reading();
+      braid::wire::rpc_meta nothing;
+      nothing.features = 1;
+      client.send(frame(nothing, ""));
+      client.send(echo(1, "x"));
+      w.sim.network().set_default({});
+      client.read_on();
+    } else {
+      client.send(announcing(1, "x"));
+    }
+    REQUIRE(w.sim.run_until([&] { return client.answers().size() == 2; }, 1h));
+    CHECK(client.answers()[1].code == 0);
+    CHECK(client.answers()[1].message().size() == size);
+  }
 }
 
 TEST_CASE("server memory: no message that has grown is kept after its call") {
