@@ -43,4 +43,10 @@ void reset_on_close(int descriptor) noexcept {
   ::setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
+int make_socket(const stream_protocol& protocol, error_code& ec) noexcept {
+  const int made = ::socket(protocol.family(), protocol.type() | SOCK_CLOEXEC, protocol.protocol());
+  ec = made < 0 ? last_error() : error_code();
+  return made;
+}
+
 }  // namespace braid::net

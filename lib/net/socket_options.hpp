@@ -1,6 +1,9 @@
 #pragma once
 
+#include "net/socket_address.hpp"
 #include "net/transport.hpp"
+
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -16,5 +19,15 @@ void reset_on_close(int descriptor) noexcept;
 
 /// The error of the last system call.
 inline error_code last_error() noexcept { return {errno, boost::system::system_category()}; }
+
+/// A new descriptor, which no child program inherits; -1, with `ec` set, on failure.
+int make_socket(const stream_protocol& protocol, error_code& ec) noexcept;
+
+/// Opens a socket or an acceptor of Asio. Its own open() lets child programs inherit the descriptor.
+template <typename Socket>
+void open_socket(Socket& closed, const stream_protocol& protocol, error_code& ec) {
+  const int made = make_socket(protocol, ec);
+  if (made >= 0 && closed.assign(protocol, made, ec)) ::close(made);
+}
 
 }  // namespace braid::net

@@ -105,7 +105,8 @@ class accept_state : public boost::intrusive_ref_counter<accept_state, boost::th
 
 void accept_state::open(const endpoint& at, error_code& ec) {
   local_ = at;
-  if (acceptor_.open(protocol_of(at), ec)) return;
+  open_socket(acceptor_, protocol_of(at), ec);
+  if (ec) return;
   if (acceptor_.non_blocking(true, ec)) return;
   if (is_unix()) return file_.listen(acceptor_.native_handle(), at, ec);
   listen_tcp(ec);

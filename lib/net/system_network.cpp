@@ -26,7 +26,7 @@ class connect_state : public boost::intrusive_ref_counter<connect_state, boost::
 
   void start(const transport_options& options) {
     error_code ec = check(to_);
-    if (!ec) socket_.open(protocol_of(to_), ec);
+    if (!ec) open_socket(socket_, protocol_of(to_), ec);
     if (ec) return home_.after_turn([self = pointer(this), ec] { self->finish(ec); });
     if (is_tcp()) apply_tcp(options, socket_.native_handle());
     connect();
@@ -73,7 +73,7 @@ class connect_state : public boost::intrusive_ref_counter<connect_state, boost::
   void connect_again() {
     error_code ec;
     socket_.close(ec);
-    socket_.open(protocol_of(to_), ec);
+    open_socket(socket_, protocol_of(to_), ec);
     if (ec) return finish(ec);
     connect();
   }

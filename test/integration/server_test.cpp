@@ -12,10 +12,13 @@
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -42,6 +45,14 @@ std::string call_echo(braid::channel& ch, const std::string& message) {
   braid::controller control;
   golden::EchoService_Stub(&ch).Echo(&control, &request, &response, nullptr);
   return control.Failed() ? control.ErrorText() : response.message();
+}
+
+// The descriptors that this process has open.
+std::set<int> open_descriptors() {
+  std::set<int> all;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd"))
+    all.insert(std::stoi(each.path().filename()));
+  return all;
 }
 
 std::string error_of_start(braid::server& srv, const std::string& address) {
@@ -95,6 +106,32 @@ TEST_CASE("server: a bad address, and one in use, are errors that name it") {
   second.start(taken, ec);
   CHECK(ec == boost::asio::error::address_in_use);
   CHECK(second.port() == 0);
+}
+
+TEST_CASE("server: no descriptor of a server or a channel is inherited by a child program") {
+  const std::set<int> before = open_descriptors();
+  braid::runtime rt({.loops = 1});
+  braid::server srv(rt);
+  echo_service service;
+  srv.add_service(service);
+  srv.start("127.0.0.1:0");
+  srv.start("[::1]:0");
+  srv.start("unix:@braid-inherited-" + std::to_string(::getpid()));
+  std::vector<std::unique_ptr<braid::channel>> channels;
+  for (const braid::endpoint& at : srv.endpoints()) {
+    channels.push_back(std::make_unique<braid::channel>(rt));
+    channels.back()->init(at.to_string(), patient);
+    CHECK(call_echo(*channels.back(), "hello") == "hello");
+  }
+  int ours = 0;
+  for (const int each : open_descriptors()) {
+    const int flags = ::fcntl(each, F_GETFD);
+    if (flags < 0 || before.contains(each)) continue;  // the first: that which read the directory
+    ++ours;
+    INFO(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(each)));
+    CHECK((flags & FD_CLOEXEC) != 0);
+  }
+  CHECK(ours >= 9);  // a listener and both ends of a connection for each address
 }
 
 TEST_CASE("server: services are added once, and before the start") {
