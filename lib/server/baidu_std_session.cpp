@@ -9,8 +9,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <new>
 #include <string>
+#include <utility>
 
 namespace braid::server_side {
 namespace {
@@ -21,14 +24,15 @@ bool has_meta(wire::frame_reader::status status) noexcept {
   return status == wire::frame_reader::status::frame || status == wire::frame_reader::status::oversized;
 }
 
-void take_metadata(std::shared_ptr<metadata>& into, const wire::inbound_frame& frame) {
+/// Null: the frame carries none.
+std::shared_ptr<metadata> metadata_of(const wire::inbound_frame& frame) {
   const wire::request_meta& request = frame.meta.request;
   const payload_format format = wire::format_of(frame.meta);
   const bool any = !frame.meta.user_fields.empty() || !frame.attachment.empty() || request.log_id ||
                    request.trace_id || request.span_id || request.parent_span_id || request.request_id ||
                    !format.is_plain();
-  if (!any) return;
-  into = std::make_shared<metadata>();
+  if (!any) return nullptr;
+  auto into = std::make_shared<metadata>();
   for (const auto& field : frame.meta.user_fields) into->user_fields.emplace_back(field.key, field.value);
   into->log_id = request.log_id;
   into->trace_id = request.trace_id;
@@ -37,6 +41,7 @@ void take_metadata(std::shared_ptr<metadata>& into, const wire::inbound_frame& f
   into->request_id = request.request_id.value_or(std::string_view());
   if (!frame.attachment.empty()) into->attachment = frame.take_attachment();
   into->format = format;
+  return into;
 }
 
 core::time_point deadline_of(const wire::rpc_meta& meta, core::time_point arrived,
@@ -91,10 +96,12 @@ bool baidu_std_session::drop_what_finds_no_room() {
 void baidu_std_session::take(const wire::inbound_frame& frame, wire::frame_reader::status status,
                              core::time_point arrived) {
   ++frames_taken_;
-  if (status == wire::frame_reader::status::frame) {
+  if (status != wire::frame_reader::status::frame) return too_large(frame);
+  try {
     request(frame, arrived);
-  } else {
-    too_large(frame);
+  } catch (const std::bad_alloc&) {  // before the call has begun: a large request must not end the server
+    owner_.answer_error(frame.meta.correlation_id.value_or(0), {ENOMEM, boost::system::system_category()},
+                        "no memory for the request");
   }
 }
 
@@ -181,10 +188,11 @@ void baidu_std_session::request(const wire::inbound_frame& frame, core::time_poi
   }
   if (const crowded full = place.grow(place.size() - frame.payload.size() + read.size); full != crowded::no)
     return refuse(id, full, method);
+  auto incoming = metadata_of(frame);
   auto* const call = new running_call(part, owner_, *method, id, std::move(messages), deadline);
   call->occupy(std::move(place));
   if (who_) call->set_auth(who_);
-  take_metadata(call->incoming(), frame);
+  call->incoming() = std::move(incoming);
   call->start();
 }
 

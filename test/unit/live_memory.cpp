@@ -13,6 +13,14 @@ namespace {
 std::atomic<std::size_t> live_bytes{0};
 std::atomic<std::size_t> peak_bytes{0};
 
+std::atomic<std::size_t> least_refused{0};
+std::atomic<std::size_t> most_refused{0};  // 0: none is
+
+bool refused(std::size_t size) noexcept {
+  return size <= most_refused.load(std::memory_order_relaxed) &&
+         size >= least_refused.load(std::memory_order_relaxed);
+}
+
 void* counted(void* memory) {
   if (!memory) throw std::bad_alloc();
   const std::size_t size = ::malloc_usable_size(memory);
@@ -32,9 +40,18 @@ std::size_t live() noexcept { return live_bytes.load(std::memory_order_relaxed);
 std::size_t peak() noexcept { return peak_bytes.load(std::memory_order_relaxed); }
 void restart_peak() noexcept { peak_bytes.store(live(), std::memory_order_relaxed); }
 
+shortage::shortage(std::size_t least, std::size_t most) noexcept {
+  least_refused.store(least, std::memory_order_relaxed);
+  most_refused.store(most, std::memory_order_relaxed);
+}
+shortage::~shortage() { most_refused.store(0, std::memory_order_relaxed); }
+
 }  // namespace test_memory
 
-void* operator new(std::size_t size) { return test_memory::counted(std::malloc(size == 0 ? 1 : size)); }
+void* operator new(std::size_t size) {
+  if (size != 0 && test_memory::refused(size)) throw std::bad_alloc();
+  return test_memory::counted(std::malloc(size == 0 ? 1 : size));
+}
 void* operator new(std::size_t size, std::align_val_t alignment) {
   const auto to = static_cast<std::size_t>(alignment);
   return test_memory::counted(std::aligned_alloc(to, (size + to - 1) / to * to));

@@ -10,6 +10,15 @@ std::size_t live() noexcept;
 std::size_t peak() noexcept;
 void restart_peak() noexcept;
 
+/// While it lives there is no memory for allocations of `least` to `most` bytes. One at a time.
+class shortage {
+ public:
+  shortage(std::size_t least, std::size_t most) noexcept;
+  shortage(const shortage&) = delete;
+  shortage& operator=(const shortage&) = delete;
+  ~shortage();
+};
+
 /// What is stored from now on, beyond what was before.
 class watch {
  public:

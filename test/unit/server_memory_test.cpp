@@ -145,6 +145,35 @@ TEST_CASE("server memory: no message that has grown is kept after its call") {
   CHECK(test_memory::live() < before + 2'000'000);
 }
 
+TEST_CASE("server memory: a request for which there is no memory is 12, and its connection goes on") {
+  world w({.max_concurrency = 1});
+  w.start();
+  auto client = w.connect();
+  static constexpr std::size_t message = 1'000'000;
+  static constexpr std::size_t field = 50'000;
+  auto meta = echo_meta(1);
+  const std::string value(field, 'v');
+  meta.user_fields.push_back({"key", value});
+  const std::string request = frame(meta, payload(std::string(message, 'x')));
+  const std::size_t refused = GENERATE(as<std::size_t>(), message, field);
+  // All but its last byte before, so that nobody but the server needs that much then.
+  client.send(std::string_view(request).substr(0, request.size() - 1));
+  {
+    const test_memory::shortage none(refused, refused + 100);
+    client.send(std::string_view(request).substr(request.size() - 1));
+  }
+  client.send(echo(2, "small"));  // whose place is free again
+  client.send(request);
+  const auto got = client.answers();
+  REQUIRE(got.size() == 3);
+  CHECK(got[0].id == 1);
+  CHECK(got[0].code == 12);
+  CHECK(got[0].text == "no memory for the request");
+  CHECK(got[1].message() == "small");
+  CHECK(got[2].message().size() == message);
+  CHECK_FALSE(client.closed());
+}
+
 TEST_CASE(
     "server memory: answers that nobody reads are bounded by max_bytes_in_flight over all connections") {
   holding w({.max_bytes_in_flight = 2'000'000});
