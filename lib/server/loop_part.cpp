@@ -104,7 +104,10 @@ void loop_part::log_accept_failed(const error_code& why) noexcept {
   log_rarely(accept_failed_, "accepting a connection failed", {{"why", why.message()}});
 }
 
-void loop_part::log_rarely(rare_line& line, std::string_view text, std::vector<log_field> fields) noexcept {
+void loop_part::log_threw(std::string_view what) noexcept { log_rarely(threw_, what, {}, log_level::error); }
+
+void loop_part::log_rarely(rare_line& line, std::string_view text, std::vector<log_field> fields,
+                           log_level level) noexcept {
   const core::time_point now = home_.now();
   if (now < line.next) {
     ++line.unlogged;
@@ -113,7 +116,7 @@ void loop_part::log_rarely(rare_line& line, std::string_view text, std::vector<l
   line.next = now + std::chrono::seconds(1);
   const std::string unlogged = std::to_string(std::exchange(line.unlogged, 0));
   fields.push_back({"not logged before", unlogged});
-  home_.log().log(log_level::warning, text, fields);
+  home_.log().log(level, text, fields);
 }
 
 void loop_part::call_over() noexcept {

@@ -58,6 +58,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   void log_broken(const endpoint& peer, std::string_view why) noexcept;
   void log_refused(const endpoint& peer, std::string_view why) noexcept;
   void log_accept_failed(const error_code& why) noexcept;
+  /// `what` says which handler or interceptor threw what.
+  void log_threw(std::string_view what) noexcept;
 
   /// Held while a call is destroyed without the loop, which has ended.
   std::mutex& after_the_end() noexcept { return after_the_end_; }
@@ -90,7 +92,8 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
     core::time_point next = core::time_point::min();
     std::size_t unlogged = 0;
   };
-  void log_rarely(rare_line& line, std::string_view text, std::vector<log_field> fields) noexcept;
+  void log_rarely(rare_line& line, std::string_view text, std::vector<log_field> fields,
+                  log_level level = log_level::warning) noexcept;
 
   struct stop_timer : core::timer_node {
     explicit stop_timer(loop_part& of) noexcept : timer_node(&stop_timer::fire), owner(of) {}
@@ -113,6 +116,7 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   rare_line broken_;
   rare_line refused_;
   rare_line accept_failed_;
+  rare_line threw_;
 
   std::size_t next_loop_;  // of the calls that are spread over the loops
 

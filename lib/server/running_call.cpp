@@ -8,9 +8,9 @@
 #include "server/handler_run.hpp"
 #include "server/loop_part.hpp"
 
-#include <boost/asio/error.hpp>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <mutex>
 #include <utility>
 #include <variant>
@@ -198,13 +198,22 @@ void running_call::done_dropped() noexcept {
   if (!told) note_without_loop(false, true);
 }
 
-// What a cancelled handler throws is most often the "aborted" of its last wait.
+// What a handler throws once its call is over is most often what ended its last wait or call.
 void running_call::report(const detail::failure& why, std::string_view who) noexcept {
-  const bool expected = cancel_node::cancelled() && why.code == boost::asio::error::operation_aborted;
-  const log_level level = expected ? log_level::debug : log_level::error;
-  const std::string& method = method_.descriptor->full_name();
-  if (home().log().enabled(level))
-    home().log().log(level, fmt::format("{} of {} was ended by an exception: {}", who, method, why.text), {});
+  const auto text = [&] {
+    return fmt::format("{} of {} was ended by an exception: {}", who, method_.descriptor->full_name(),
+                       why.text);
+  };
+  if (!is_over()) {
+    part_->log_threw(text());
+  } else if (home().log().enabled(log_level::debug)) {
+    home().log().log(log_level::debug, text(), {});
+  }
+}
+
+// A server behind this one may end up to a millisecond earlier: it is told the rest of the time rounded down.
+bool running_call::is_over() const noexcept {
+  return cancel_node::cancelled() || home().after(std::chrono::milliseconds(1)) >= deadline_;
 }
 
 void running_call::fail(std::string_view who) noexcept {

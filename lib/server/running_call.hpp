@@ -89,7 +89,7 @@ class running_call final
 
   /// Starts the handler where it runs otherwise than in this call's own coroutine; else returns false.
   bool start_apart() noexcept;
-  /// Logs what `who` threw.
+  /// Logs what `who` threw; of a call that is over for the curious only.
   void report(const detail::failure& why, std::string_view who) noexcept;
 
   // What changes the call's error; not once the chain has given up, when that is the handler's alone.
@@ -128,6 +128,8 @@ class running_call final
   void Run() override;
 
   void on_cancel(cancel_cause cause) noexcept override;
+  /// Whether it was cancelled, or its deadline is due.
+  bool is_over() const noexcept;
   /// Answers without the handler, which cannot be started; destroys this.
   void refuse(const error_code& code, std::string_view text) noexcept;
   template <typename Function>

@@ -90,7 +90,10 @@ TEST_CASE("server: a handler that throws fails its call alone with 2001; the rea
   });
   auto client = w.connect();
   std::int64_t id = 0;
-  for (const char* kind : {"std", "int", "call", "system"}) client.send(echo(++id, kind));
+  for (const char* kind : {"std", "int", "call", "system"}) {
+    client.send(echo(++id, kind));
+    w.sim.run_for(1s);  // after which one more is logged
+  }
   client.send(echo(5, "fine"));
   const auto got = client.answers();
   REQUIRE(got.size() == 5);
@@ -106,6 +109,42 @@ TEST_CASE("server: a handler that throws fails its call alone with 2001; the rea
   CHECK(w.log.count("no std::exception") == 1);
 }
 
+TEST_CASE("server: handlers that throw fill no log") {
+  world w;
+  w.start([](server_call&, const EchoRequest&, EchoResponse&, yield_context) {
+    throw std::runtime_error("secret");
+  });
+  auto client = w.connect();
+  for (int i = 1; i <= 100; ++i) client.send(echo(i, "x"));
+  CHECK(client.answers().size() == 100);
+  CHECK(w.log.count("error: ") == 1);
+  w.sim.run_for(1s);
+  client.send(echo(101, "x"));
+  CHECK(w.log.count("error: ") == 2);
+}
+
+TEST_CASE("server: what a handler throws when its call is cancelled or past its deadline is no error line") {
+  world w;
+  w.start([](server_call&, const EchoRequest& q, EchoResponse&, yield_context yield) {
+    error_code ec;
+    const std::chrono::nanoseconds last = q.message() == "early" ? 99'500us : 1min;
+    braid::sleep_for(last, yield[ec]);
+    throw braid::call_error(errc::timed_out, "the call to another server");
+  });
+  auto client = w.connect();
+  SECTION("at the deadline") { client.send(echo_within(1, "late", 100)); }
+  SECTION("by a server behind it, which was told the rest of the time rounded down") {
+    client.send(echo_within(1, "early", 100));
+  }
+  SECTION("whose client is gone") {
+    client.send(echo(1, "late"));
+    client.reset();
+  }
+  w.sim.run_for(1s);
+  CHECK(w.log.count("debug: the handler of golden.EchoService.Echo was ended by an exception: ") == 1);
+  CHECK(w.log.count("error: ") == 0);
+}
+
 TEST_CASE("server: a method of a generated service may throw, also after it has answered") {
   world w;
   w.service.run = [](server_call& call, const EchoRequest& q, EchoResponse& r,
@@ -115,7 +154,9 @@ TEST_CASE("server: a method of a generated service may throw, also after it has 
   };
   w.start();
   auto client = w.connect();
-  client.send(echo(1, "before")).send(echo(2, "after"));
+  client.send(echo(1, "before"));
+  w.sim.run_for(1s);
+  client.send(echo(2, "after"));
   const auto got = client.answers();
   REQUIRE(got.size() == 2);
   CHECK(got[0].code == 2001);
