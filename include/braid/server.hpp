@@ -172,8 +172,8 @@ class server {
   ~server();
 
   /// Adds a generated service. Its methods may run `done` later, from any thread, once; a method that throws
-  /// must not have handed it to anybody. Throws 22 when a service of that name exists or the server was
-  /// started.
+  /// must not have handed it to anybody. Throws 22 when `service` is null, a service of that name exists or
+  /// the server was started.
   /// `options` are those of each method.
   void add_service(std::unique_ptr<google::protobuf::Service> service, const method_options& options = {});
   /// The same for a service that outlives the server.

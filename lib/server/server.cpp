@@ -69,6 +69,7 @@ void server::add_service(google::protobuf::Service& service, const method_option
 }
 
 void server::add_shared(std::shared_ptr<google::protobuf::Service> service, const method_options& options) {
+  if (!service) throw_error(EINVAL, "the service to add is a null pointer");
   const std::string name = service->GetDescriptor()->full_name();
   if (core_->started()) throw_error(EINVAL, fmt::format("service {} is added after the start", name));
   check_placement(core_->runtime(), name, options.run_on);

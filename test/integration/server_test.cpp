@@ -134,6 +134,18 @@ TEST_CASE("server: no descriptor of a server or a channel is inherited by a chil
   CHECK(ours >= 9);  // a listener and both ends of a connection for each address
 }
 
+TEST_CASE("server: a service that is null is refused with 22, which says so") {
+  braid::runtime rt({.loops = 1});
+  braid::server srv(rt);
+  try {
+    srv.add_service(std::unique_ptr<google::protobuf::Service>());
+    FAIL("it was added");
+  } catch (const boost::system::system_error& e) {
+    CHECK(e.code().value() == 22);
+    CHECK(std::string(e.what()).find("the service to add is a null pointer") != std::string::npos);
+  }
+}
+
 TEST_CASE("server: services are added once, and before the start") {
   braid::runtime rt({.loops = 1});
   braid::server srv(rt);
