@@ -44,7 +44,8 @@ class controller_base : public google::protobuf::RpcController {
   std::string ErrorText() const override;
   /// Fails the call with errc::internal and a text.
   void SetFailed(const std::string& reason) override;
-  /// Fails the call with a code, also one of the application's own, and a text.
+  /// Fails the call with a code, also one of the application's own, and a text. A code that says success, 0,
+  /// becomes errc::internal.
   void set_failed(const error_code& code, std::string_view text);
   /// The same with a code as it is on the wire.
   void set_failed(int code, std::string_view text) { set_failed(from_wire(code), text); }

@@ -31,7 +31,8 @@ struct payload_format {
   /// What its bytes are.
   content_type content = content_type::protobuf;
   braid::checksum checksum = braid::checksum::none;  ///< Over the payload as it is sent.
-  bool checksum_attachment = false;                  ///< Over the attachment too.
+  /// Over the attachment too. Without a checksum nothing is checked, the attachment neither.
+  bool checksum_attachment = false;
 
   /// Equal in all fields.
   bool operator==(const payload_format&) const = default;

@@ -187,8 +187,8 @@ class server {
   ///     void(server_call&, const Request&, Response&, call_done)        callback: answers by calling
   ///     call_done
   ///
-  /// All but the last fail by server_call::set_failed() or by throwing. Calls that they make downstream
-  /// inherit the deadline and the cancellation of the server call.
+  /// `handler` must be copyable. All but the last fail by server_call::set_failed() or by throwing. Calls
+  /// that they make downstream inherit the deadline and the cancellation of the server call.
   ///
   /// Executor: `options.run_on`. On a loop, plain and stackful handlers run in a coroutine, awaitable and
   /// callback ones on the loop's base stack, where synchronous calls are refused. On another executor a
