@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <new>
 #include <utility>
 
 namespace braid::server_side {
@@ -94,7 +96,14 @@ void connection::checked(std::shared_ptr<const auth_context> who, const std::str
 }
 
 void connection::answer(running_call& finished) noexcept {
-  session_.write_answer(finished);
+  const std::uint64_t before = queue_.bytes_appended_total();
+  try {
+    session_.write_answer(finished);
+  } catch (const std::bad_alloc&) {
+    if (queue_.bytes_appended_total() != before) return close(true);  // in the middle of a frame
+    session_.write_error(finished.id(), {ENOMEM, boost::system::system_category()},
+                         "no memory for the response");
+  }
   wrote();
 }
 

@@ -174,6 +174,25 @@ TEST_CASE("server memory: a request for which there is no memory is 12, and its 
   CHECK_FALSE(client.closed());
 }
 
+TEST_CASE("server memory: a response for which there is no memory is 12, and its connection goes on") {
+  constexpr std::size_t size = 1'000'000;
+  world w;
+  w.service.run = [](server_call&, const EchoRequest& q, EchoResponse& r, google::protobuf::Closure* done) {
+    r.set_message(std::string(q.message() == "large" ? size : 1, 'x'));
+    const test_memory::shortage none(size, 2 * size);
+    done->Run();
+  };
+  w.start();
+  auto client = w.connect();
+  client.send(echo(1, "large")).send(echo(2, "small"));
+  const auto got = client.answers();
+  REQUIRE(got.size() == 2);
+  CHECK(got[0].code == 12);
+  CHECK(got[0].text == "no memory for the response");
+  CHECK(got[1].message() == "x");
+  CHECK_FALSE(client.closed());
+}
+
 TEST_CASE(
     "server memory: answers that nobody reads are bounded by max_bytes_in_flight over all connections") {
   holding w({.max_bytes_in_flight = 2'000'000});
