@@ -55,6 +55,10 @@ void coroutine::run_ready(core::ready_node& node) noexcept { static_cast<ready_h
 void coroutine::resume() noexcept {
   coroutine* outer = std::exchange(loop_.running_, this);
   switch_.resume();
+  while (base_stack_task* const asked = std::exchange(for_resumer_, nullptr)) {
+    asked->run();
+    switch_.resume();
+  }
   loop_.running_ = outer;
   if (switch_.finished()) end();
 }
@@ -173,6 +177,12 @@ void throw_from_run(const loop_executor& home) noexcept {
 coroutine* running_coroutine() noexcept {
   core::loop* const here = core::loop::current();
   return here ? here->running_coroutine() : nullptr;
+}
+
+bool run_by_resumer(base_stack_task& task) {
+  coroutine* const running = running_coroutine();
+  if (running) running->have_run(task);
+  return running != nullptr;
 }
 
 void throw_await_error(const error_code& ec) { throw boost::system::system_error(ec); }

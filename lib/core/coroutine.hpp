@@ -3,6 +3,7 @@
 #include <braid/coroutine.hpp>
 #include <braid/spawn.hpp>
 
+#include "core/base_stack.hpp"
 #include "core/cancel_handle.hpp"
 #include "core/loop.hpp"
 #include "core/stack_pool.hpp"
@@ -66,6 +67,11 @@ class coroutine final : public core::live_node {
   }
   /// The same, with a wait that nothing will end.
   void suspend_for_good() noexcept { switch_.suspend(); }
+  /// From inside: `task` is run by whoever resumed it, which then resumes it at once.
+  void have_run(base_stack_task& task) noexcept {
+    for_resumer_ = &task;
+    switch_.suspend();
+  }
   /// Counts an await that was refused; true when too many were refused in a row.
   bool refused_too_often() noexcept { return ++refusals_ > refusals_borne; }
   void keep_refusing() noexcept { refusals_ = refusals_borne; }
@@ -98,6 +104,7 @@ class coroutine final : public core::live_node {
   coroutine_body& body_;
   core::stack_pool::stack stack_;
   core::stack_switch switch_;
+  base_stack_task* for_resumer_ = nullptr;
   ready_hook ready_{*this};
   signal_node own_node_;
   signal_node* node_ = &own_node_;

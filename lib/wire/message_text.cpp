@@ -1,5 +1,8 @@
 #include "wire/message_text.hpp"
 
+#include "core/base_stack.hpp"
+#include "wire/nesting.hpp"
+
 #include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/tokenizer.h>
@@ -17,10 +20,16 @@ namespace {
 using google::protobuf::DescriptorPool;
 using google::protobuf::Message;
 using google::protobuf::TextFormat;
+using google::protobuf::io::ArrayInputStream;
 using google::protobuf::util::TypeResolver;
 
 constexpr int deepest_nesting = 100;  // protobuf's own limit for its binary form
 const std::string type_url_prefix = "type.googleapis.com";
+const std::string too_deep = fmt::format("it nests more than {} messages", deepest_nesting);
+
+std::string url_of(const Message& message) {
+  return type_url_prefix + "/" + message.GetDescriptor()->full_name();
+}
 
 std::unique_ptr<TypeResolver> make_resolver(const DescriptorPool& pool) {
   return std::unique_ptr<TypeResolver>(
@@ -61,24 +70,30 @@ class first_error final : public google::protobuf::io::ErrorCollector {
   std::string& why_;
 };
 
-bool parse_text_format(google::protobuf::io::ZeroCopyInputStream& from, Message& message, std::string& why) {
+bool parse_text_format(std::string_view text, Message& message, std::string& why) {
+  if (!text_nests_within(text, deepest_nesting)) {
+    why = too_deep;
+    return false;
+  }
   first_error errors{why};
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   parser.AllowPartialMessage(true);
   parser.SetRecursionLimit(deepest_nesting);
+  ArrayInputStream from{text.data(), static_cast<int>(text.size())};
   return parser.Parse(&from, &message);
 }
 
 // By way of the binary form and not by JsonStringToMessage(), which prints what is missing.
-bool parse_json(google::protobuf::io::ZeroCopyInputStream& from, Message& message, std::string& why) {
+bool parse_json(std::string_view text, Message& message, std::string& why) {
   const types_of types{message};
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
+  ArrayInputStream from{text.data(), static_cast<int>(text.size())};
   std::string binary;
   google::protobuf::io::StringOutputStream to{&binary};
-  const auto status = google::protobuf::util::JsonToBinaryStream(
-      types.get(), type_url_prefix + "/" + message.GetDescriptor()->full_name(), &from, &to, options);
+  const auto status =
+      google::protobuf::util::JsonToBinaryStream(types.get(), url_of(message), &from, &to, options);
   if (!status.ok()) {
     why = status.ToString();
     return false;
@@ -88,21 +103,44 @@ bool parse_json(google::protobuf::io::ZeroCopyInputStream& from, Message& messag
   return false;
 }
 
-}  // namespace
-
-bool print_message(const Message& message, content_type as, std::string& out, std::string& why) {
-  if (as == content_type::proto_text) return TextFormat::PrintToString(message, &out);
+// By way of the binary form, as protobuf does it too, so that the nesting can be looked at first.
+bool print_json(const Message& message, bool names_of_file, std::string& out, std::string& why) {
+  std::string binary;
+  if (!message.SerializePartialToString(&binary)) {
+    why = "it is too large";
+    return false;
+  }
+  if (!bytes_nest_within(binary, *message.GetDescriptor(), deepest_nesting)) {
+    why = too_deep;
+    return false;
+  }
+  const types_of types{message};
   google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = as == content_type::json;
-  const auto status = google::protobuf::util::MessageToJsonString(message, &out, options);
+  options.preserve_proto_field_names = names_of_file;
+  const auto status =
+      google::protobuf::util::BinaryToJsonString(types.get(), url_of(message), binary, &out, options);
   if (!status.ok()) why = status.ToString();
   return status.ok();
 }
 
-bool parse_message(google::protobuf::io::ZeroCopyInputStream& from, content_type as, Message& message,
-                   std::string& why) {
-  return as == content_type::proto_text ? parse_text_format(from, message, why)
-                                        : parse_json(from, message, why);
+}  // namespace
+
+bool print_message(const Message& message, content_type as, std::string& out, std::string& why) {
+  bool good = false;
+  detail::run_on_base_stack([&] {
+    good = as == content_type::proto_text ? TextFormat::PrintToString(message, &out)
+                                          : print_json(message, as == content_type::json, out, why);
+  });
+  return good;
+}
+
+bool parse_message(std::string_view from, content_type as, Message& message, std::string& why) {
+  bool good = false;
+  detail::run_on_base_stack([&] {
+    good = as == content_type::proto_text ? parse_text_format(from, message, why)
+                                          : parse_json(from, message, why);
+  });
+  return good;
 }
 
 }  // namespace braid::wire

@@ -1,5 +1,6 @@
 #include "wire/payload.hpp"
 
+#include "core/base_stack.hpp"
 #include "wire/compressors.hpp"
 #include "wire/message_text.hpp"
 
@@ -150,11 +151,14 @@ std::string wrong_checksum(const inbound_frame& frame, std::string_view what) {
 
 /// Not Parse…(), which reports a missing field to the standard error; and bounded by the `size` bytes of
 /// `from`, since protobuf would else make room for as many bytes as a field claims to have.
-bool parse(google::protobuf::io::ZeroCopyInputStream& from, std::size_t size, content_type as,
-           Message& message, std::string& why) {
-  return as == content_type::protobuf
-             ? message.ParsePartialFromBoundedZeroCopyStream(&from, static_cast<int>(size))
-             : parse_message(from, as, message, why);
+bool parse_bytes(google::protobuf::io::ZeroCopyInputStream& from, std::size_t size, Message& message) {
+  return message.ParsePartialFromBoundedZeroCopyStream(&from, static_cast<int>(size));
+}
+
+bool parse(std::string_view bytes, content_type as, Message& message, std::string& why) {
+  if (as != content_type::protobuf) return parse_message(bytes, as, message, why);
+  google::protobuf::io::ArrayInputStream from{bytes.data(), static_cast<int>(bytes.size())};
+  return parse_bytes(from, bytes.size(), message);
 }
 
 std::string unreadable(content_type as, const Message& message, std::string_view what, std::string_view why) {
@@ -167,21 +171,21 @@ std::string unreadable(content_type as, const Message& message, std::string_view
 bool parse(const buffer& bytes, content_type as, Message& message, std::string& why) {
   if (as == content_type::protobuf) {
     buffer_input from{bytes};
-    return parse(from, bytes.size(), as, message, why);
+    return parse_bytes(from, bytes.size(), message);
   }
   const std::string whole = bytes.flat() ? std::string() : bytes.to_string();
-  const std::string_view text = bytes.flat().value_or(whole);
-  google::protobuf::io::ArrayInputStream from{text.data(), static_cast<int>(text.size())};
-  return parse(from, text.size(), as, message, why);
+  return parse_message(bytes.flat().value_or(whole), as, message, why);
 }
 
 /// The fields by name, where that is not much: each missing one of a message with many parts has its whole
 /// path.
 std::string missing_fields(std::string_view what, const Message& message, std::size_t size) {
   constexpr std::size_t few_parts = 1024;
-  return size > few_parts
-             ? fmt::format("the {} lacks required fields", what)
-             : fmt::format("the {} lacks required fields: {}", what, message.InitializationErrorString());
+  std::string text = fmt::format("the {} lacks required fields", what);
+  if (size > few_parts) return text;
+  detail::run_on_base_stack(
+      [&] { text += ": " + message.InitializationErrorString(); });  // which recurses by the nesting
+  return text;
 }
 
 /// All but the common case, in which the payload is protobuf's bytes as they are.
@@ -197,8 +201,7 @@ std::string decode_formatted(const inbound_frame& frame, const core::compressor_
   std::string why;
   bool good = false;
   if (compressed == compression::none) {
-    google::protobuf::io::ArrayInputStream from{frame.payload.data(), static_cast<int>(frame.payload.size())};
-    good = parse(from, frame.payload.size(), as, message, why);
+    good = parse(frame.payload, as, message, why);
   } else {
     buffer bytes;
     why = decompress(added, compressed, frame.payload, max_size, bytes);
