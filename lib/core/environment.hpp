@@ -1,8 +1,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 
 namespace braid::net {
 class network;
@@ -50,6 +52,8 @@ struct environment {
   std::shared_ptr<loop_driver> driver;
   std::shared_ptr<net::network> network;
   std::shared_ptr<net::resolver> resolver;
+  /// An older kernel, on which at most so many stacks of the process are guarded; see stack_pool.
+  std::optional<std::size_t> most_protected_stacks{};
 };
 
 }  // namespace braid::core

@@ -62,6 +62,17 @@ stack_bounds find_stack() noexcept {
   return {here - near, here + near};
 }
 
+stack_pool::options stack_options(runtime_core& owner) {
+  const auto& most_protected = owner.outside().most_protected_stacks;
+  return {
+      .usable = owner.options().stack_size,
+      .max_stacks = limit_of(owner.options().max_coroutines),
+      .guard = most_protected ? stack_pool::guard_kind::protect : stack_pool::guard_kind::automatic,
+      .most_protected = most_protected.value_or(stack_pool::default_most_protected),
+      .on_unguarded = [&owner] { owner.warn_of_unguarded_stacks(); },
+  };
+}
+
 }  // namespace
 
 loop::loop(runtime_core& owner, std::size_t index, boost::asio::io_context* lent)
@@ -69,7 +80,7 @@ loop::loop(runtime_core& owner, std::size_t index, boost::asio::io_context* lent
       index_(index),
       time_(owner.outside().time),
       epoch_(now()),
-      stacks_({.usable = owner.options().stack_size, .max_stacks = limit_of(owner.options().max_coroutines)}),
+      stacks_(stack_options(owner)),
       wakes_itself_(owner.outside().driver == nullptr),
       random_(owner.seed() + index * 0x9e3779b97f4a7c15ULL),
       own_context_(lent ? nullptr : std::make_unique<loop_context>(concurrency_hint)),

@@ -185,6 +185,15 @@ bool runtime_core::ask(loop& stopping, question wanted) noexcept {
   return answer.yes;
 }
 
+void runtime_core::warn_of_unguarded_stacks() noexcept {
+  if (warned_of_stacks_.exchange(true)) return;
+  log_.log(log_level::warning,
+           "coroutines run on stacks without a guard page from now on: one that overruns its stack corrupts "
+           "memory instead of ending the process (before Linux 6.13 each guard costs mappings, of which a "
+           "process has only vm.max_map_count)",
+           {});
+}
+
 bool runtime_core::report_is_due() noexcept {
   const auto now = clock::now();
   if (now < next_report_) return false;

@@ -40,6 +40,9 @@ class runtime_core : public std::enable_shared_from_this<runtime_core> {
   /// The loop for a call that starts on this thread.
   loop& home() noexcept;
 
+  /// A loop has given out a stack without a guard page; told once.
+  void warn_of_unguarded_stacks() noexcept;
+
   void begin_stop() noexcept;
   /// Whether begin_stop() was called; on any thread.
   bool stop_begun() const noexcept { return stop_begun_.load(std::memory_order_relaxed); }
@@ -68,6 +71,7 @@ class runtime_core : public std::enable_shared_from_this<runtime_core> {
   std::vector<std::unique_ptr<loop>> loops_;
   std::vector<std::thread> threads_;
   std::atomic<bool> stop_begun_{false};
+  std::atomic<bool> warned_of_stacks_{false};
   clock::time_point next_report_{};
 };
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <new>
@@ -27,6 +28,9 @@ constexpr std::size_t minimum_usable = std::size_t{16} << 10;
 constexpr std::size_t minimum_rest = std::size_t{4} << 10;
 constexpr int madv_guard_install = 102;  // absent from the headers of older systems
 
+/// Stacks of the process with a guard by mprotect.
+std::atomic<std::size_t> protected_stacks{0};
+
 std::size_t page_size() noexcept { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
 std::uintptr_t number(const void* p) noexcept { return reinterpret_cast<std::uintptr_t>(p); }
@@ -43,15 +47,15 @@ std::byte* map_slab(std::size_t bytes) noexcept {
 
 struct stack_pool::slot {
   enum class state : std::uint8_t { cold, warm, live };
+  enum class guarding : std::uint8_t { untried, by_advice, by_protection, none };
 
   slot* previous = nullptr;
   slot* next = nullptr;
   slab* owner = nullptr;
   std::byte* guard = nullptr;  // the lowest byte of the guard page
   state where = state::cold;
-  bool guard_tried = false;
+  guarding guarded = guarding::untried;
   bool poisoned = false;
-  bool unguarded = false;
   [[no_unique_address]] valgrind_stack announced;
 };
 
@@ -81,14 +85,16 @@ void stack_pool::slot_list::remove(slot* s) noexcept {
   --count;
 }
 
-stack_pool::stack_pool(const options& opts) noexcept
+stack_pool::stack_pool(options opts) noexcept
     : page_(page_size()),
       usable_(std::max(opts.usable, minimum_usable)),
       stride_(0),
       keep_warm_(opts.keep_warm),
       max_stacks_(opts.max_stacks),
       stacks_per_slab_(std::clamp(opts.stacks_per_slab, std::size_t{1}, std::size_t{65'536})),
-      guard_(opts.guard) {
+      guard_(opts.guard),
+      most_protected_(opts.most_protected),
+      on_unguarded_(std::move(opts.on_unguarded)) {
   if (usable_ > SIZE_MAX / stacks_per_slab_ - 2 * page_) return;
   usable_ = (usable_ + page_ - 1) / page_ * page_;
   stride_ = usable_ + page_;
@@ -100,7 +106,7 @@ stack_pool::~stack_pool() {
     if (s->live == 0) {
       for (std::size_t i = 0; i < stacks_per_slab_; ++i) s->slots[i].announced.withdraw();
       ASAN_UNPOISON_MEMORY_REGION(s->base, stride_ * stacks_per_slab_);
-      ::munmap(s->base, stride_ * stacks_per_slab_);
+      if (::munmap(s->base, stride_ * stacks_per_slab_) == 0) forget_guards(*s);
       delete s;
     }
     s = next;
@@ -130,7 +136,7 @@ stack_pool::slot* stack_pool::take() noexcept {
   if (cold_.head == nullptr && !grow()) return nullptr;
   slot* s = cold_.head;
   cold_.remove(s);
-  if (!s->guard_tried) {
+  if (s->guarded == slot::guarding::untried) {
     install_guard(s);
     s->announced.announce(s->guard + page_, s->guard + stride_);
   }
@@ -160,15 +166,37 @@ bool stack_pool::grow() noexcept {
 }
 
 void stack_pool::install_guard(slot* s) noexcept {
-  s->guard_tried = true;
   if (guard_ == guard_kind::automatic) {
-    if (::madvise(s->guard, page_, madv_guard_install) == 0) return;
+    if (::madvise(s->guard, page_, madv_guard_install) == 0) {
+      s->guarded = slot::guarding::by_advice;
+      return;
+    }
     if (errno == EINVAL) guard_ = guard_kind::protect;  // an older kernel, or locked memory
   }
-  // At the kernel's limit of mappings a stack without a guard is better than none.
-  if (guard_ != guard_kind::none && ::mprotect(s->guard, page_, PROT_NONE) == 0) return;
-  s->unguarded = true;
+  if (guard_ != guard_kind::none && protect(s)) {
+    s->guarded = slot::guarding::by_protection;
+    return;
+  }
+  // A stack without a guard is better than none.
+  s->guarded = slot::guarding::none;
   ++unguarded_;
+  if (const auto tell = std::exchange(on_unguarded_, nullptr)) tell();
+}
+
+bool stack_pool::protect(slot* s) noexcept {
+  if (protected_stacks.fetch_add(1, std::memory_order_relaxed) < most_protected_ &&
+      ::mprotect(s->guard, page_, PROT_NONE) == 0)
+    return true;
+  protected_stacks.fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
+void stack_pool::forget_guards(const slab& unmapped) noexcept {
+  for (std::size_t i = 0; i < stacks_per_slab_; ++i) {
+    const slot::guarding was = unmapped.slots[i].guarded;
+    if (was == slot::guarding::by_protection) protected_stacks.fetch_sub(1, std::memory_order_relaxed);
+    if (was == slot::guarding::none) --unguarded_;
+  }
 }
 
 void stack_pool::release(const stack& released) noexcept {
@@ -208,8 +236,8 @@ void stack_pool::unlink_slab(slab* owner) noexcept {
     slot* s = &owner->slots[i];
     (s->where == slot::state::warm ? warm_ : cold_).remove(s);
     s->announced.withdraw();
-    if (s->unguarded) --unguarded_;
   }
+  forget_guards(*owner);
   if (owner->previous) {
     owner->previous->next = owner->next;
   } else {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace braid::core {
 
@@ -9,10 +10,11 @@ namespace braid::core {
 ///
 /// Each stack has a guard page below it, so that an overflow faults instead of writing into its
 /// neighbour. The guard is installed without splitting the slab's mapping where the kernel can do so
-/// (Linux 6.13), because a process has only 65,530 mappings by default. Slabs never use huge pages: a
-/// suspended coroutine should hold the few pages it touched. The tops are coloured: each lies a different
-/// small multiple of 64 bytes below its page boundary, so that the hot frames of many coroutines do not
-/// compete for the same cache sets.
+/// (Linux 6.13), because a process has only 65,530 mappings by default. Where it cannot, only so many stacks
+/// of the process get one, and the rest go without: the program needs mappings too. Slabs never use huge
+/// pages: a suspended coroutine should hold the few pages it touched. The tops are coloured: each lies a
+/// different small multiple of 64 bytes below its page boundary, so that the hot frames of many coroutines do
+/// not compete for the same cache sets.
 ///
 /// Thread safety: none; a pool belongs to one loop and is used on its thread only.
 class stack_pool {
@@ -23,9 +25,12 @@ class stack_pool {
   /// How the page below a stack is made to fault.
   enum class guard_kind : std::uint8_t {
     automatic,  ///< MADV_GUARD_INSTALL, else `protect`. The default.
-    protect,    ///< mprotect; splits the mapping in two for each stack.
+    protect,    ///< mprotect; costs two mappings for each stack.
     none,       ///< No guard; every stack counts as unguarded.
   };
+
+  /// Stacks of a process that get a guard by mprotect: three quarters of the mappings that it has by default.
+  static constexpr std::size_t default_most_protected = 24'000;
 
   struct options {
     /// Bytes of one stack, rounded up to whole pages. Default 64 KiB, minimum 16 KiB. Up to 1 KiB of it is
@@ -39,6 +44,10 @@ class stack_pool {
     /// Stacks in one mapping. Default 64, minimum 1, maximum 65,536.
     std::size_t stacks_per_slab = 64;
     guard_kind guard = guard_kind::automatic;
+    /// Stacks with a guard by mprotect, of all pools of the process, beyond which this one makes no more.
+    std::size_t most_protected = default_most_protected;
+    /// Called inside allocate() when a stack of this pool has to do without a guard for the first time.
+    std::function<void()> on_unguarded = nullptr;
   };
 
   /// One stack, or a part of it. It grows down from `top` to `bottom`; top == bottom + size. A value type
@@ -61,7 +70,7 @@ class stack_pool {
   };
 
   stack_pool() noexcept : stack_pool(options{}) {}
-  explicit stack_pool(const options& opts) noexcept;
+  explicit stack_pool(options opts) noexcept;
   stack_pool(const stack_pool&) = delete;
   stack_pool& operator=(const stack_pool&) = delete;
 
@@ -94,6 +103,8 @@ class stack_pool {
   slot* take() noexcept;
   bool grow() noexcept;
   void install_guard(slot* s) noexcept;
+  bool protect(slot* s) noexcept;
+  void forget_guards(const slab& unmapped) noexcept;
   void give_back_pages(slot* s) noexcept;
   void maybe_unmap(slab* owner) noexcept;
   void unlink_slab(slab* owner) noexcept;
@@ -105,6 +116,8 @@ class stack_pool {
   std::size_t max_stacks_;
   std::size_t stacks_per_slab_;
   guard_kind guard_;
+  std::size_t most_protected_;
+  std::function<void()> on_unguarded_;
   slot_list warm_;
   slot_list cold_;
   slab* slabs_ = nullptr;

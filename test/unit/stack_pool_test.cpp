@@ -1,5 +1,7 @@
 #include "core/stack_pool.hpp"
 
+#include "unit/kernel_guards.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <sys/mman.h>
@@ -39,13 +41,6 @@ bool resident(const void* address) {
   unsigned char state = 0;
   auto* page = reinterpret_cast<void*>(number(address) / page_size() * page_size());
   return ::mincore(page, page_size(), &state) == 0 && (state & 1) != 0;
-}
-
-bool kernel_installs_guards() {
-  void* page = ::mmap(nullptr, page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  const bool can = ::madvise(page, page_size(), 102) == 0;
-  ::munmap(page, page_size());
-  return can;
 }
 
 // Runs `body` in a child process, without a core file and with the default action on SIGSEGV; returns the
@@ -252,7 +247,7 @@ TEST_CASE("at the kernel's limit of mappings a stack comes without a guard", "[c
     return;
   }
   const int status = status_of_child([limit] {
-    stack_pool pool({.guard = stack_pool::guard_kind::protect});
+    stack_pool pool({.guard = stack_pool::guard_kind::protect, .most_protected = SIZE_MAX});
     for (std::size_t i = 0; i < limit; ++i) {
       const auto stack = pool.allocate();
       if (!stack) return 1;
@@ -261,6 +256,57 @@ TEST_CASE("at the kernel's limit of mappings a stack comes without a guard", "[c
       return pool.stats().unguarded == 1 ? 0 : 2;
     }
     return 3;
+  });
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("beyond the bound for the process stacks come without a guard, and cost no mapping each",
+          "[core][stack_pool]") {
+  constexpr std::size_t bound = 100;
+  int told = 0;
+  const stack_pool::options options{
+      .keep_warm = 0, .guard = stack_pool::guard_kind::protect, .most_protected = bound, .on_unguarded = [&] {
+        ++told;
+      }};
+  stack_pool first(options);
+  const auto some = take(first, 60);
+  CHECK(first.stats().unguarded == 0);
+  CHECK(told == 0);
+  {
+    stack_pool second(options);
+    const auto rest = take(second, 64);
+    CHECK(second.stats().unguarded == 24);
+    CHECK(told == 1);
+    const std::size_t before = count_mappings();
+    const auto many = take(second, 64 * 100);
+    CAPTURE(before);
+    CHECK(count_mappings() - before <= 2 * 100);  // one a slab, and what a sanitizer adds to it
+    CHECK(second.stats().unguarded == 24 + many.size());
+    CHECK(told == 1);
+    CHECK(write_is_fatal(static_cast<char*>(rest[39].bottom) - 1));
+    CHECK_FALSE(write_is_fatal(static_cast<char*>(rest[40].bottom) - 1));
+    for (const auto& stack : rest) second.release(stack);
+    for (const auto& stack : many) second.release(stack);
+    CHECK(second.stats().unguarded == 0);
+  }
+  // Those of the pool that is gone are free again.
+  const auto more = take(first, 41);
+  CHECK(first.stats().unguarded == 1);
+  CHECK(told == 2);
+  for (const auto& stack : some) first.release(stack);
+  for (const auto& stack : more) first.release(stack);
+}
+
+TEST_CASE("the bound for the process leaves the program mappings, however many stacks there are",
+          "[core][stack_pool]") {
+  const int status = status_of_child([] {
+    const std::size_t before = count_mappings();
+    stack_pool pool({.guard = stack_pool::guard_kind::protect});
+    for (std::size_t i = 0; i < 40'000; ++i)
+      if (!pool.allocate()) return 1;
+    if (pool.stats().unguarded != 40'000 - stack_pool::default_most_protected) return 2;
+    return count_mappings() - before < 50'000 ? 0 : 3;
   });
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
