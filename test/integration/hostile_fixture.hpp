@@ -27,9 +27,8 @@ constexpr bool sanitized = true;
 constexpr bool sanitized = false;
 #endif
 
-/// Every how manieth value of a byte is tried over sockets: all, or a sample. A prime, so that it meets every
-/// byte, and most values in some byte.
-constexpr std::size_t value_stride = sanitized ? 43 : 1;
+/// Every how manieth value of a byte is tried over sockets.
+constexpr std::size_t value_stride = sanitized ? sample_stride : 1;
 
 /// Where the tests of one transport listen.
 struct transport {

@@ -10,6 +10,17 @@
 #include <cstddef>
 #include <vector>
 
+/// Every how manieth value of a byte is tried where a sanitizer makes all of them take too long. A prime, so
+/// that it meets every byte, and most values in some byte.
+constexpr std::size_t sample_stride = 43;
+
+/// The same in memory. There all runs on one thread, so ThreadSanitizer has nothing to find.
+#if defined(__SANITIZE_THREAD__)
+constexpr std::size_t memory_stride = sample_stride;
+#else
+constexpr std::size_t memory_stride = 1;
+#endif
+
 /// What the hostile peer does when it has sent a case.
 enum class ending { stay, half_close, close, reset, silence };
 
