@@ -9,7 +9,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
+#include <new>
 
 namespace braid::client {
 namespace {
@@ -19,6 +21,8 @@ std::int32_t remaining_ms(core::time_point now, core::time_point deadline) {
   return static_cast<std::int32_t>(
       std::clamp<std::int64_t>(rest, 1, std::numeric_limits<std::int32_t>::max()));
 }
+
+error_code no_memory() noexcept { return {ENOMEM, boost::system::system_category()}; }
 
 bool has_meta(wire::frame_reader::status status) noexcept {
   return status == wire::frame_reader::status::frame || status == wire::frame_reader::status::oversized;
@@ -159,6 +163,14 @@ void baidu_std_session::fail(const error_code& why, std::string_view text) noexc
 
 session_failure baidu_std_session::on_read(std::size_t size) {
   reader_.commit(size);
+  try {
+    return take_answers();
+  } catch (const std::bad_alloc&) {
+    return {no_memory(), "there is no memory for the metadata that the server sent"};
+  }
+}
+
+session_failure baidu_std_session::take_answers() {
   const core::time_point now = home_.now();
   for (;;) {
     const auto status = reader_.next(frame_);
@@ -195,16 +207,26 @@ void baidu_std_session::answered(const wire::inbound_frame& frame, core::time_po
   }
   refused_ = frame.meta.response.error_code == static_cast<int>(errc::auth_failed) &&
              (refused_ || waiting->session_id() == credential_id_);
-  if (answer_sink* const unread = waiting->owner().sink()) {
-    unread->take_answer(frame);
-    waiting->finish(outcome::success());
-    return;
-  }
   deliver(*waiting, frame, max_body_size_);
 }
 
 void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& frame,
                                 std::size_t max_body_size) {
+  try {
+    if (answer_sink* const unread = waiting.owner().sink()) {
+      unread->take_answer(frame);
+      waiting.finish(outcome::success());
+    } else {
+      read_answer(waiting, frame, max_body_size);
+    }
+  } catch (const std::bad_alloc&) {  // before it has finished: a large answer must not end more than its call
+    if (!waiting.owner().sink()) waiting.owner().drop_answer();
+    waiting.finish(outcome::local_failure(no_memory()), "no memory for the response");
+  }
+}
+
+void baidu_std_session::read_answer(attempt& waiting, const wire::inbound_frame& frame,
+                                    std::size_t max_body_size) {
   call& of = waiting.owner();
   const wire::rpc_meta& meta = frame.meta;
   if (const std::int32_t code = meta.response.error_code.value_or(0); code != 0) {
@@ -227,14 +249,13 @@ void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& fra
 
 void baidu_std_session::too_large(const wire::inbound_frame& frame) {
   if (!frame.meta.correlation_id || wire::is_control(frame.meta)) return;
-  attempt* const waiting = pending_.remove(static_cast<std::uint64_t>(*frame.meta.correlation_id));
-  if (!waiting) {  // late: its call has ended
+  const std::string text = fmt::format("the response of {} bytes is over max_body_size {}",
+                                       frame.header.body_size, max_body_size_);
+  if (attempt* const waiting = pending_.remove(static_cast<std::uint64_t>(*frame.meta.correlation_id))) {
+    waiting->finish(outcome::local_failure(errc::bad_response), text);
+  } else {  // late: its call has ended
     table_.count_late_answer();
-    return;
   }
-  waiting->finish(outcome::local_failure(errc::bad_response),
-                  fmt::format("the response of {} bytes is over max_body_size {}", frame.header.body_size,
-                              max_body_size_));
 }
 
 }  // namespace braid::client

@@ -36,8 +36,10 @@ class baidu_std_session final : public client_session {
   static void deliver(attempt& waiting, const wire::inbound_frame& frame, std::size_t max_body_size);
 
  private:
+  static void read_answer(attempt& waiting, const wire::inbound_frame& frame, std::size_t max_body_size);
   void introduce() noexcept;
   void introduced(std::uint64_t id) noexcept;
+  session_failure take_answers();
   void hear_first(const wire::rpc_meta& meta);
   void answered(const wire::inbound_frame& frame, core::time_point now);
   void refuse(attempt& started, std::size_t body_size, std::size_t meta_size) noexcept;

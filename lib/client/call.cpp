@@ -3,6 +3,7 @@
 #include "client/sub_calls.hpp"
 #include "core/runtime_core.hpp"
 
+#include <new>
 #include <utility>
 
 namespace braid::client {
@@ -88,7 +89,11 @@ void call::settle(const outcome& result, std::string_view text) noexcept {
   detach();
   control_.result_ = result;
   control_.error_ = result.code;
-  control_.text_ = text;
+  try {
+    control_.text_ = text;
+  } catch (const std::bad_alloc&) {  // a peer may send a long one
+    control_.text_.clear();
+  }
   control_.latency_ = home_.now() - started_;
   listener_.on_settled(*this);
 }

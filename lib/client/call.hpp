@@ -116,6 +116,11 @@ class call final : public cancel_node {
     ++control_.attempts_;
   }
   void note_remote(const endpoint& resolved) noexcept { control_.remote_side_ = resolved; }
+  /// Forgets what was read of an answer that cannot be read whole.
+  void drop_answer() noexcept {
+    response_.Clear();
+    control_.response_metadata_.reset();
+  }
   /// Makes the controller show how a sub call ended; what that has sent, this has.
   void copy_up(const controller& sub);
   static void clear_failure(controller& of) noexcept {

@@ -7,6 +7,8 @@
 #include <boost/asio/error.hpp>
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <new>
 #include <utility>
 
 namespace braid::client {
@@ -95,11 +97,21 @@ void crossing::end(crossing_answer& answer) noexcept {
   } else if (home_.now() >= of.deadline()) {
     table_.count_late_answer();
     of.cancel(cancel_cause::deadline);
-  } else if (auto& frame = table_.scratch().inbound; wire::read_whole(answer.frame, frame)) {
-    baidu_std_session::deliver(*waiting, frame, settings_.max_body_size);
   } else {
-    waiting->finish(outcome::local_failure(errc::bad_response),
-                    fmt::format("{} sent an answer that cannot be read", remote_.to_string()));
+    read(*waiting, answer);
+  }
+}
+
+void crossing::read(attempt& waiting, const crossing_answer& answer) noexcept {
+  auto& frame = table_.scratch().inbound;
+  try {
+    if (wire::read_whole(answer.frame, frame))
+      return baidu_std_session::deliver(waiting, frame, settings_.max_body_size);
+    waiting.finish(outcome::local_failure(errc::bad_response),
+                   fmt::format("{} sent an answer that cannot be read", remote_.to_string()));
+  } catch (const std::bad_alloc&) {  // none of these throws once it has ended the attempt
+    waiting.finish(outcome::local_failure({ENOMEM, boost::system::system_category()}),
+                   "no memory for the response");
   }
 }
 

@@ -34,6 +34,7 @@ class crossing final : public route, private core::turn_end_hook {
   void pass_on() noexcept;
   void receive(std::vector<crossing_answer> answers) noexcept;
   void end(crossing_answer& answer) noexcept;
+  void read(attempt& waiting, const crossing_answer& answer) noexcept;
   void fail_all() noexcept;
 
   connection_table& table_;

@@ -234,6 +234,18 @@ void memory_end::advance() {
   if (*self && events_ && !paused_) receive();
 }
 
+void memory_end::read() {
+  std::span<char> space;
+  try {
+    space = events_->read_space();
+  } catch (const std::bad_alloc&) {
+    return std::exchange(events_, nullptr)->on_broken(error::no_memory);
+  }
+  const std::size_t size = link_->read(which_, space, home_.now());
+  nudge();  // one read for each turn, as with sockets
+  if (size > 0) events_->on_read(size);
+}
+
 void memory_end::receive() {
   core::time_point until;
   switch (link_->peek(which_, home_.now(), until)) {
@@ -241,12 +253,8 @@ void memory_end::receive() {
       return;
     case memory_link::next::wait:
       return home_.arm(arrival_, until);
-    case memory_link::next::data: {
-      const std::size_t size = link_->read(which_, events_->read_space(), home_.now());
-      nudge();  // one read for each turn, as with sockets
-      if (size > 0) events_->on_read(size);
-      return;
-    }
+    case memory_link::next::data:
+      return read();
     case memory_link::next::end:
       link_->pop(which_);
       read_ended_ = true;

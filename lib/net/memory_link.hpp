@@ -128,6 +128,7 @@ class memory_end final : public transport {
 
   void advance();
   void receive();
+  void read();
 
   core::loop& home_;
   const std::shared_ptr<memory_link> link_;

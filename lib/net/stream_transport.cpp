@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <new>
 
 namespace braid::net {
 namespace {
@@ -126,7 +127,13 @@ void stream_socket::read_on() {
 
 void stream_socket::read() {
   if (read_ended_) return;
-  const std::span<char> space = events_->read_space();
+  std::span<char> space;
+  try {
+    space = events_->read_space();
+  } catch (const std::bad_alloc&) {
+    core::turn in_turn(home_);
+    return report({boost::asio::error::no_memory, 0});
+  }
   reading_ = true;
   home_.background_started();  // whoever waits for what will come counts by itself
   socket_.async_read_some(boost::asio::buffer(space.data(), space.size()), read_handler{this});

@@ -24,7 +24,8 @@ namespace braid::net {
 class transport_events {
  public:
   /// Where the next read should land; at least one byte, which stays in place until on_read(), close() or the
-  /// transport's end. Called before each read, perhaps outside a turn: it must do nothing else.
+  /// transport's end. Called before each read, perhaps outside a turn: it must do nothing else. May throw
+  /// std::bad_alloc, which ends the connection with 12.
   virtual std::span<char> read_space() = 0;
   /// `size` bytes have landed there. 0: the peer has closed its side; nothing more will come.
   virtual void on_read(std::size_t size) = 0;

@@ -51,7 +51,14 @@ void connection::on_read(std::size_t size) {
 }
 
 void connection::take_requests(std::size_t arrived) noexcept {
-  const bool good = session_.take_requests(arrived_);
+  bool good = false;
+  try {
+    good = session_.take_requests(arrived_);
+  } catch (const std::bad_alloc&) {
+    if (closed_) return;
+    part_.log_no_memory(remote());
+    return close_after_flush("the server has no memory for what the client sent");
+  }
   if (closed_) return;
   load_->set_arriving(session_.bytes_buffered());
   if (!good) {

@@ -96,6 +96,11 @@ void loop_part::log_broken(const endpoint& peer, std::string_view why) noexcept 
   log_rarely(broken_, "a client broke the protocol", {{"peer", peer.to_string()}, {"why", why}});
 }
 
+void loop_part::log_no_memory(const endpoint& peer) noexcept {
+  log_rarely(no_memory_, "there is no memory for the metadata of a request, whose connection is closed",
+             {{"peer", peer.to_string()}}, log_level::error);
+}
+
 void loop_part::log_refused(const endpoint& peer, std::string_view why) noexcept {
   log_rarely(refused_, "a client's credential was refused", {{"peer", peer.to_string()}, {"why", why}});
 }

@@ -56,6 +56,7 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   void log_unanswered(const google::protobuf::MethodDescriptor& method) noexcept;
   void log_dropped(const google::protobuf::MethodDescriptor& method) noexcept;
   void log_broken(const endpoint& peer, std::string_view why) noexcept;
+  void log_no_memory(const endpoint& peer) noexcept;
   void log_refused(const endpoint& peer, std::string_view why) noexcept;
   void log_accept_failed(const error_code& why) noexcept;
   /// `what` says which handler or interceptor threw what.
@@ -114,6 +115,7 @@ class loop_part final : public std::enable_shared_from_this<loop_part>, private 
   rare_line unanswered_;
   rare_line dropped_;
   rare_line broken_;
+  rare_line no_memory_;
   rare_line refused_;
   rare_line accept_failed_;
   rare_line threw_;

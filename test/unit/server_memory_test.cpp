@@ -174,6 +174,45 @@ TEST_CASE("server memory: a request for which there is no memory is 12, and its 
   CHECK_FALSE(client.closed());
 }
 
+TEST_CASE("server memory: without memory to read into a connection is closed, and others go on") {
+  world w;
+  w.start();
+  auto other = w.connect();
+  auto client = w.connect();
+  other.send(echo(1, "before"));
+  const std::string request = echo(1, std::string(300'003, 'x'));
+  {
+    const test_memory::shortage none(300'000, 310'000);  // the block that holds just this request
+    client.send(std::string_view(request).substr(0, 150'000));
+  }
+  CHECK(client.closed());
+  other.send(echo(2, "after"));
+  CHECK(other.answers().size() == 2);
+  auto next = w.connect();
+  next.send(echo(1, "next"));
+  CHECK(next.answers().at(0).message() == "next");
+}
+
+TEST_CASE(
+    "server memory: without memory for a request's metadata its connection is closed, and others go on") {
+  world w;
+  w.start();
+  auto other = w.connect();
+  auto client = w.connect();
+  auto meta = echo_meta(1);
+  meta.user_fields.resize(10'000);
+  const std::string request = frame(meta, payload("x"));
+  client.send(std::string_view(request).substr(0, request.size() - 1));
+  {
+    const test_memory::shortage none(400'000, 2'000'000);
+    client.send(std::string_view(request).substr(request.size() - 1));
+  }
+  CHECK(client.closed());
+  CHECK(w.log.count("error: there is no memory for the metadata of a request") == 1);
+  other.send(echo(1, "other"));
+  CHECK(other.answers().size() == 1);
+}
+
 TEST_CASE("server memory: a response for which there is no memory is 12, and its connection goes on") {
   constexpr std::size_t size = 1'000'000;
   world w;
