@@ -3,12 +3,12 @@
 #include "golden/golden_frames.hpp"
 #include "unit/auth_fixture.hpp"
 #include "unit/call_fixture.hpp"
+#include "unit/sent_frames.hpp"
 #include "unit/server_fixture.hpp"
 #include "wire/control_frame.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <algorithm>
 #include <deque>
 #include <stdexcept>
 
@@ -24,17 +24,8 @@ using credential = scripted_authenticator::credential;
 // The credential of each request in a stream; "-": it has none.
 std::vector<std::string> credentials_in(std::string_view stream) {
   std::vector<std::string> all;
-  braid::wire::frame_reader reader;
-  braid::wire::inbound_frame got;
-  while (!stream.empty()) {
-    const auto room = reader.prepare();
-    const std::size_t n = std::min(room.size(), stream.size());
-    std::copy_n(stream.data(), n, room.data());
-    reader.commit(n);
-    stream.remove_prefix(n);
-    while (reader.next(got) == braid::wire::frame_reader::status::frame)
-      if (got.meta.has_request) all.emplace_back(got.meta.authentication_data.value_or("-"));
-  }
+  for (const auto& frame : sent_frames::frames_in(stream))
+    if (frame.request) all.push_back(frame.credential.value_or("-"));
   return all;
 }
 

@@ -25,8 +25,7 @@ TEST_CASE("handler: a callback one that throws fails its call with 2001, and its
                    },
                    {.run_on = where});
   w.start();
-  client_call made;
-  made.request.set_message("x");
+  client_call made("x");
   w.call(made);
   w.finish(made);
   CHECK(made.ec == errc::internal);
@@ -48,8 +47,7 @@ TEST_CASE("handler: a callback one that throws has not dropped its done, and one
                    },
                    {.run_on = where});
   w.start();
-  client_call made;
-  made.request.set_message("x");
+  client_call made("x");
   w.call(made);
   w.finish(made);
   CHECK(made.ec == (answers ? error_code() : error_code(errc::internal)));
@@ -71,8 +69,7 @@ TEST_CASE("handler: a second done is ignored and logged, also after the call") {
                    },
                    {.run_on = where});
   w.start();
-  client_call made;
-  made.request.set_message("x");
+  client_call made("x");
   w.call(made);
   w.finish(made);
   CHECK(made.response.message() == "once");
@@ -88,8 +85,7 @@ TEST_CASE("handler: a done that is dropped without a call is logged, and the cal
   w.server->handle(&EchoService::Echo, [](server_call&, const EchoRequest&, EchoResponse&, call_done) {},
                    {.run_on = where});
   w.start();
-  client_call made;
-  made.request.set_message("x");
+  client_call made("x");
   w.call(made, 30ms);
   w.sim.run_for(1ms);
   CHECK(w.log.count("has dropped its done") == 1);
@@ -103,8 +99,7 @@ TEST_CASE("handler: a done that is dropped without a call ends with its connecti
   world w;
   w.server->handle(&EchoService::Echo, [](server_call&, const EchoRequest&, EchoResponse&, call_done) {});
   w.start();
-  client_call made;
-  made.request.set_message("x");
+  client_call made("x");
   w.call(made);
   w.lose_clients();
   w.sim.run_for(1ms);
@@ -117,34 +112,21 @@ TEST_CASE("handler: a call that a callback makes is part of the server call by s
   const bool by_deadline = GENERATE(true, false);
   const std::size_t loop = GENERATE(0U, 1U);  // of the later call
   world w;
-  std::optional<call_done> kept;
-  server_call* serving = nullptr;
-  w.server->handle(&EchoService::Echo,
-                   [&](server_call& call, const EchoRequest&, EchoResponse&, call_done done) {
-                     serving = &call;
-                     kept = done;
-                   });
-  w.start();
-  client_call made;
-  made.request.set_message("x");
+  kept_call kept;
+  w.serve_and_keep(kept);
+  client_call made("x");
   w.call(made, by_deadline ? 50ms : -1ms);
   w.sim.run_for(1ms);
-  REQUIRE(serving);
-  EchoRequest slow;
-  slow.set_message("slow");
-  slow.set_sleep_ms(300);
-  auto& below = w.prepare(slow);
-  if (related) below.control.set_parent(*serving);
-  w.process.core()->at(loop).post([&] {
-    w.down.async_call(echo, below.control, below.request, below.response,
-                      [&](error_code) { w.note_end(below); });
-  });
+  REQUIRE(kept.call);
+  auto& below = w.prepare(client_call("slow", 300ms).request);
+  if (related) below.control.set_parent(*kept.call);
+  w.process.core()->at(loop).post([&] { w.begin(below); });
   w.sim.run_for(10ms);
   if (!by_deadline) w.lose_clients();
   w.sim.run_for(60ms);
   CHECK(below.ended() == related);
-  (*kept)();
-  kept.reset();
+  (*kept.done)();
+  kept.done.reset();
   REQUIRE(w.sim.run_until([&] { return below.ended(); }, 1s));
   CHECK(below.control.result().cause == (!related      ? cancel_cause::none
                                          : by_deadline ? cancel_cause::deadline
@@ -154,29 +136,16 @@ TEST_CASE("handler: a call that a callback makes is part of the server call by s
 TEST_CASE("handler: a call with a parent goes on after the server call was answered") {
   const std::size_t loop = GENERATE(0U, 1U);
   world w;
-  std::optional<call_done> kept;
-  server_call* serving = nullptr;
-  w.server->handle(&EchoService::Echo,
-                   [&](server_call& call, const EchoRequest&, EchoResponse&, call_done done) {
-                     serving = &call;
-                     kept = done;
-                   });
-  w.start();
-  client_call made;
-  made.request.set_message("x");
+  kept_call kept;
+  w.serve_and_keep(kept);
+  client_call made("x");
   w.call(made);
   w.sim.run_for(1ms);
-  EchoRequest slow;
-  slow.set_message("slow");
-  slow.set_sleep_ms(100);
-  auto& below = w.prepare(slow);
-  below.control.set_parent(*serving);
-  w.process.core()->at(loop).post([&] {
-    w.down.async_call(echo, below.control, below.request, below.response,
-                      [&](error_code) { w.note_end(below); });
-  });
+  auto& below = w.prepare(client_call("slow", 100ms).request);
+  below.control.set_parent(*kept.call);
+  w.process.core()->at(loop).post([&] { w.begin(below); });
   w.sim.run_for(1ms);
-  (*kept)();
+  (*kept.done)();
   w.finish(made);
   w.lose_clients();
   REQUIRE(w.sim.run_until([&] { return below.ended(); }, 1s));
@@ -197,15 +166,12 @@ TEST_CASE("handler: what runs on a server call's executor is part of it") {
                      }
                      asio::post(call.get_executor(), [&] {
                        auto& made = w.prepare(q);
-                       w.down.async_call(echo, made.control, made.request, made.response,
-                                         [&](error_code) { w.note_end(made); });
+                       w.begin(made);
                      });
                    },
                    {.run_on = where});
   w.start();
-  client_call made;
-  made.request.set_message("slow");
-  made.request.set_sleep_ms(60'000);
+  client_call made("slow", 60'000ms);
   w.call(made);
   w.sim.run_for(20ms);
   REQUIRE(w.made_count() == 1);

@@ -27,8 +27,7 @@ TEST_CASE("handler: calls are spread over the loops, or run on the loop that is 
                    {.run_on = spread ? placement::spread() : placement::loop(1)});
   w.start();
   for (int i = 0; i < 4; ++i) {
-    client_call made;
-    made.request.set_message("x");
+    client_call made("x");
     w.call(made);
     w.finish(made);
   }
@@ -66,8 +65,7 @@ TEST_CASE("handler: by default one runs on the loop that has read its request") 
   }
   for (int round = 0; round < 5; ++round) {
     for (const auto& each : channels) {
-      client_call made;
-      made.request.set_message("x");
+      client_call made("x");
       each->async_call(echo, made.control, made.request, made.response, [&](error_code ec) {
         made.ended = true;
         made.ec = ec;
@@ -97,8 +95,7 @@ TEST_CASE("handler: options are set for one method of a service") {
   w.server->add_service(w.service, {.run_on = placement::loop(0)});
   w.server->set_options(&EchoService::Echo, {.run_on = placement::loop(1)});
   w.start();
-  client_call made;
-  made.request.set_message("x");
+  client_call made("x");
   w.call(made);
   w.finish(made);
   CHECK(made.response.message() == "x");
@@ -150,8 +147,7 @@ TEST_CASE("handler: one that ignores its cancellation is named when the server s
                      {.run_on = where});
   }
   w.start();
-  client_call made;
-  made.request.set_message("x");
+  client_call made("x");
   w.call(made);
   w.sim.run_for(1ms);
   const auto names = w.server->stop({.grace = 10ms, .kill = 20ms});

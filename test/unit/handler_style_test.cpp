@@ -51,15 +51,13 @@ TEST_CASE("handler: each style answers, on each loop") {
   world w;
   serve(w, written, where);
   for (int round = 0; round < 3; ++round) {
-    client_call made;
-    made.request.set_message("hello");
+    client_call made("hello");
     w.call(made);
     w.finish(made);
     CHECK_FALSE(made.ec);
     CHECK(made.response.message() == "via behind: hello");
   }
-  client_call failing;
-  failing.request.set_message("x");
+  client_call failing("x");
   failing.request.set_fail_code(4711);
   w.call(failing);
   w.finish(failing);
@@ -71,9 +69,7 @@ TEST_CASE("handler: calls downstream end at the deadline of the server call, in 
   const placement where = on_a_loop();
   world w;
   serve(w, written, where);
-  client_call made;
-  made.request.set_message("slow");
-  made.request.set_sleep_ms(60'000);
+  client_call made("slow", 60'000ms);
   w.call(made, 50ms);
   w.finish(made);
   CHECK(made.ec == errc::timed_out);
@@ -89,9 +85,7 @@ TEST_CASE(
   const placement where = on_a_loop();
   world w(50ms);
   serve(w, written, where);
-  client_call made;
-  made.request.set_message("slow");
-  made.request.set_sleep_ms(60'000);
+  client_call made("slow", 60'000ms);
   w.call(made, 5000ms);
   w.finish(made);
   CHECK(made.ec == errc::timed_out);
@@ -109,9 +103,7 @@ TEST_CASE("handler: calls downstream are cancelled when the client is gone, in e
   const placement where = on_a_loop();
   world w;
   serve(w, written, where);
-  client_call made;
-  made.request.set_message("slow");
-  made.request.set_sleep_ms(60'000);
+  client_call made("slow", 60'000ms);
   w.call(made);
   w.sim.run_for(20ms);
   REQUIRE(w.made_count() == 1);
@@ -128,9 +120,7 @@ TEST_CASE("handler: calls downstream are cancelled when the server stops, in eac
   const placement where = on_a_loop();
   world w;
   serve(w, written, where);
-  client_call made;
-  made.request.set_message("slow");
-  made.request.set_sleep_ms(60'000);
+  client_call made("slow", 60'000ms);
   w.call(made);
   w.sim.run_for(20ms);
   CHECK(w.server->stop({.grace = 10ms, .kill = 1000ms}).empty());
@@ -146,7 +136,7 @@ TEST_CASE("handler: a detached call inherits nothing, in a coroutine, an awaitab
   const auto start = [&w](const EchoRequest& q) {
     auto& made = w.prepare(q);
     made.control.set_detached(true);
-    w.down.async_call(echo, made.control, made.request, made.response, [&](error_code) { w.note_end(made); });
+    w.begin(made);
   };
   if (written == style::stackful) {
     w.server->handle(&EchoService::Echo,
@@ -167,9 +157,7 @@ TEST_CASE("handler: a detached call inherits nothing, in a coroutine, an awaitab
                                                           call_done) mutable { start(q); });
   }
   w.start();
-  client_call made;
-  made.request.set_message("detached");
-  made.request.set_sleep_ms(500);
+  client_call made("detached", 500ms);
   w.call(made, 50ms);
   w.finish(made);
   CHECK(made.ec == errc::timed_out);
@@ -184,12 +172,10 @@ TEST_CASE("handler: calls that it leaves running go on after its answer, in each
   world w;
   serve_at_once(w, written, where, [&w](server_call&, const EchoRequest& q, EchoResponse& r) {
     auto& made = w.prepare(q);
-    w.down.async_call(echo, made.control, made.request, made.response, [&](error_code) { w.note_end(made); });
+    w.begin(made);
     r.set_message("left");
   });
-  client_call made;
-  made.request.set_message("x");
-  made.request.set_sleep_ms(200);
+  client_call made("x", 200ms);
   w.call(made, 1000ms);
   w.finish(made);
   CHECK(made.response.message() == "left");
@@ -205,8 +191,7 @@ TEST_CASE("handler: one that throws fails its call with 2001, in each style") {
   world w;
   serve_at_once(w, written, where,
                 [](server_call&, const EchoRequest&, EchoResponse&) { throw std::runtime_error("secret"); });
-  client_call made;
-  made.request.set_message("x");
+  client_call made("x");
   w.call(made);
   w.finish(made);
   CHECK(made.ec == errc::internal);
@@ -216,20 +201,13 @@ TEST_CASE("handler: one that throws fails its call with 2001, in each style") {
 
 TEST_CASE("handler: NotifyOnCancel of a cancelled call on another thread may meet the call's end") {
   world w;
-  std::optional<call_done> kept;
-  server_call* serving = nullptr;
-  w.server->handle(&EchoService::Echo,
-                   [&](server_call& call, const EchoRequest&, EchoResponse&, call_done done) {
-                     serving = &call;
-                     kept = done;
-                   });
-  w.start();
-  client_call made;
-  made.request.set_message("x");
+  kept_call kept;
+  w.serve_and_keep(kept);
+  client_call made("x");
   w.call(made);
   w.lose_clients();
   w.sim.run_for(1ms);
-  REQUIRE(serving->cancelled() == cancel_cause::peer_gone);
+  REQUIRE(kept.call->cancelled() == cancel_cause::peer_gone);
   struct counter {
     int told = 0;
     void run() { ++told; }
@@ -237,10 +215,10 @@ TEST_CASE("handler: NotifyOnCancel of a cancelled call on another thread may mee
   // The loop comes to the answer before it comes to the callback.
   w.process.core()->at(1).post([&] {
     w.process.core()->at(0).post([&] {
-      (*kept)();
-      kept.reset();
+      (*kept.done)();
+      kept.done.reset();
     });
-    serving->NotifyOnCancel(google::protobuf::NewCallback(&counted, &counter::run));
+    kept.call->NotifyOnCancel(google::protobuf::NewCallback(&counted, &counter::run));
   });
   w.sim.run_for(1ms);
   CHECK(counted.told == 1);
@@ -259,9 +237,7 @@ TEST_CASE("handler: NotifyOnCancel works in each style and on each loop") {
     int& count;
   } closure{notified};
   serve(w, written, where, [&](server_call& call) { call.NotifyOnCancel(&closure); });
-  client_call made;
-  made.request.set_message("x");
-  made.request.set_sleep_ms(100);
+  client_call made("x", 100ms);
   w.call(made);
   w.sim.run_for(20ms);
   CHECK(notified == 0);
@@ -309,9 +285,7 @@ TEST_CASE("handler: awaitable and callback handlers take no stack from the pool"
     w.up.init("10.0.0.9:80", {.timeout = -1ns});
     std::vector<std::unique_ptr<client_call>> calls;
     for (int i = 0; i < 50; ++i) {
-      calls.push_back(std::make_unique<client_call>());
-      calls.back()->request.set_message(std::to_string(i));
-      calls.back()->request.set_sleep_ms(100);
+      calls.push_back(std::make_unique<client_call>(std::to_string(i), 100ms));
       w.call(*calls.back());
     }
     int answered = 0;

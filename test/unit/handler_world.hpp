@@ -18,6 +18,7 @@
 #include <catch2/catch.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -47,6 +48,10 @@ inline const auto& echo = *EchoService::descriptor() -> FindMethodByName("Echo")
 
 // A call of the client's, with a callback.
 struct client_call {
+  explicit client_call(const std::string& message, std::chrono::milliseconds sleep = 0ms) {
+    request.set_message(message);
+    if (sleep > 0ms) request.set_sleep_ms(static_cast<std::int32_t>(sleep.count()));
+  }
   controller control;
   EchoRequest request;
   EchoResponse response;
@@ -62,6 +67,12 @@ struct downstream_call {
   EchoResponse response;
   std::chrono::nanoseconds ended_at{-1};
   bool ended() const { return ended_at.count() >= 0; }
+};
+
+// A call in a callback handler that leaves its answer to the test.
+struct kept_call {
+  server_call* call = nullptr;
+  std::optional<call_done> done;
 };
 
 // A client, a server of two loops whose handler is the test's, and a server behind that one.
@@ -91,6 +102,16 @@ struct world {
     up.init("10.0.0.1:80", {.timeout = -1ns});
   }
 
+  /// Starts the server with a handler that keeps its call in `kept`.
+  void serve_and_keep(kept_call& kept) {
+    server->handle(&EchoService::Echo,
+                   [&kept](server_call& call, const EchoRequest&, EchoResponse&, call_done done) {
+                     kept.call = &call;
+                     kept.done = done;
+                   });
+    start();
+  }
+
   void call(client_call& made, std::chrono::milliseconds timeout = -1ms) {
     made.control.set_timeout(timeout);
     client.core()->at(0).post([this, &made] {
@@ -112,6 +133,11 @@ struct world {
     downstream_call& made = *made_.emplace_back(std::make_unique<downstream_call>());
     made.request = wanted;
     return made;
+  }
+  // Makes it without waiting, on the caller's thread.
+  void begin(downstream_call& made) {
+    down.async_call(echo, made.control, made.request, made.response,
+                    [this, &made](error_code) { note_end(made); });
   }
   void note_end(downstream_call& made) { made.ended_at = sim.elapsed(); }
   downstream_call& made(std::size_t index = 0) { return *made_.at(index); }

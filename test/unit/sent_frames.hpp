@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct sent_frame {
   std::int64_t id = 0;
   std::optional<std::uint64_t> features;
   std::optional<std::uint32_t> cause;
+  std::optional<std::string> credential;
 };
 
 inline std::vector<sent_frame> frames_in(std::string_view stream) {
@@ -32,7 +34,8 @@ inline std::vector<sent_frame> frames_in(std::string_view stream) {
       all.push_back({.request = got.meta.has_request,
                      .id = got.meta.correlation_id.value_or(-1),
                      .features = got.meta.features,
-                     .cause = got.meta.cancel_cause});
+                     .cause = got.meta.cancel_cause,
+                     .credential = std::optional<std::string>(got.meta.authentication_data)});
     }
   }
   return all;
