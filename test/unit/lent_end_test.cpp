@@ -1,14 +1,11 @@
 #include "lent_fixture.hpp"
+#include "unit/child_process.hpp"
 
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <catch2/catch.hpp>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
-#include <csignal>
 #include <optional>
 #include <vector>
 
@@ -42,23 +39,6 @@ struct client_alone {
   std::optional<braid::runtime> rt;
   std::optional<braid::channel> channel;
 };
-
-/// Runs `act` in a process of its own: it leaves memory behind, which a checker for leaks would find.
-/// ThreadSanitizer looks for none, and starts no threads in the child of a program that has some.
-bool apart(bool (*act)()) {
-#if defined(__SANITIZE_THREAD__)
-  return act();
-#else
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::signal(SIGABRT, SIG_DFL);
-    ::_exit(act() ? 0 : 1);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-#endif
-}
 
 }  // namespace
 
@@ -405,7 +385,8 @@ TEST_CASE("lent end: several runtimes on one context end with it, also while the
 
 TEST_CASE(
     "lent end: what waits for something outside of a context that ends is named, and its stack is left") {
-  CHECK(apart([] {
+  // Apart, since it leaves memory behind, which a checker for leaks would find.
+  const auto [status, text] = child_process::in_own_process([] {
     asio::thread_pool pool(1);
     std::promise<void> held;
     world all;
@@ -430,6 +411,7 @@ TEST_CASE(
     const bool told = all.log.count("their stacks are left") == 1 && all.log.count("lent_end_test.cpp") == 1;
     held.set_value();
     pool.join();  // its handler finds what it writes to
-    return told;
-  }));
+    if (!told) ::_exit(1);
+  });
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == child_process::ended_well));
 }

@@ -15,7 +15,7 @@
 
 using namespace std::chrono_literals;
 using namespace coroutine_fixture;
-using child_process::in_child;
+using child_process::in_own_process;
 
 TEST_CASE("runtime: destroyed right after its construction") {
   for (int i = 0; i < 50; ++i) braid::runtime rt({.loops = 3});
@@ -137,7 +137,7 @@ TEST_CASE("shutdown: a blocked loop is reported too") {
 
 TEST_CASE("shutdown: destroying a runtime on its own loop aborts with a message") {
   const auto destroy_on_loop = [](bool in_coroutine) {
-    return in_child([in_coroutine] {
+    return in_own_process([in_coroutine] {
       auto* rt = new braid::runtime({.loops = 1});
       std::promise<void> never;
       if (in_coroutine) {
