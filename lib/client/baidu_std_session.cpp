@@ -6,10 +6,10 @@
 #include "wire/meta.hpp"
 #include "wire/payload.hpp"
 
+#include <boost/asio/error.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <limits>
 #include <new>
 
@@ -21,8 +21,6 @@ std::int32_t remaining_ms(core::time_point now, core::time_point deadline) {
   return static_cast<std::int32_t>(
       std::clamp<std::int64_t>(rest, 1, std::numeric_limits<std::int32_t>::max()));
 }
-
-error_code no_memory() noexcept { return {ENOMEM, boost::system::system_category()}; }
 
 bool has_meta(wire::frame_reader::status status) noexcept {
   return status == wire::frame_reader::status::frame || status == wire::frame_reader::status::oversized;
@@ -166,7 +164,7 @@ session_failure baidu_std_session::on_read(std::size_t size) {
   try {
     return take_answers();
   } catch (const std::bad_alloc&) {
-    return {no_memory(), "there is no memory for the metadata that the server sent"};
+    return {boost::asio::error::no_memory, "there is no memory for the metadata that the server sent"};
   }
 }
 
@@ -221,7 +219,7 @@ void baidu_std_session::deliver(attempt& waiting, const wire::inbound_frame& fra
     }
   } catch (const std::bad_alloc&) {  // before it has finished: a large answer must not end more than its call
     if (!waiting.owner().sink()) waiting.owner().drop_answer();
-    waiting.finish(outcome::local_failure(no_memory()), "no memory for the response");
+    waiting.finish(outcome::local_failure(boost::asio::error::no_memory), "no memory for the response");
   }
 }
 

@@ -7,7 +7,6 @@
 #include <boost/asio/error.hpp>
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <new>
 #include <utility>
 
@@ -110,8 +109,7 @@ void crossing::read(attempt& waiting, const crossing_answer& answer) noexcept {
     waiting.finish(outcome::local_failure(errc::bad_response),
                    fmt::format("{} sent an answer that cannot be read", remote_.to_string()));
   } catch (const std::bad_alloc&) {  // none of these throws once it has ended the attempt
-    waiting.finish(outcome::local_failure({ENOMEM, boost::system::system_category()}),
-                   "no memory for the response");
+    waiting.finish(outcome::local_failure(boost::asio::error::no_memory), "no memory for the response");
   }
 }
 

@@ -13,6 +13,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -61,7 +62,10 @@ inline std::size_t write(transport& to, std::string_view text, error_code& ec) {
 struct end : transport_events {
   explicit end(std::unique_ptr<transport> stream) : stream(std::move(stream)) {}
 
-  std::span<char> read_space() override { return space; }
+  std::span<char> read_space() override {
+    if (no_memory) throw std::bad_alloc();
+    return space;
+  }
   void on_read(std::size_t size) override {
     in_turn = in_turn && loop::current() == home;
     if (size == 0) {
@@ -89,6 +93,7 @@ struct end : transport_events {
   loop* home = nullptr;
   std::vector<char> space = std::vector<char>(64 * 1024);
   std::string received;
+  bool no_memory = false;
   bool ended = false;
   bool in_turn = true;
   int writable = 0;

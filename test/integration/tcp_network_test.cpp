@@ -140,6 +140,18 @@ TEST_CASE("tcp: what comes while reading is paused is kept, and so is the end", 
   CHECK(pair.far().received == "kept");
 }
 
+TEST_CASE("tcp: without memory to read into a transport breaks with 12, after what it had read",
+          "[tcp_network]") {
+  connected_pair pair;
+  on(pair.second, [&] { pair.far().no_memory = true; });
+  on(pair.first, [&] {
+    error_code ec;
+    CHECK(write(*pair.near().stream, "last words", ec) == 10);
+  });
+  CHECK(eventually(pair.second, [&] { return pair.far().broken == error::no_memory; }));
+  CHECK(pair.far().received == "last words");
+}
+
 TEST_CASE("tcp: the end of sending leaves the other direction open", "[tcp_network]") {
   connected_pair pair;
   error_code ec;

@@ -10,6 +10,19 @@
 
 using namespace call_fixture;
 
+namespace {
+
+void check_that_next_call_connects_anew(simulation& sim, scripted_server& server, client_node& client) {
+  started_call next;
+  client.start(next);
+  REQUIRE(server.connections() == 2);
+  server.send(answer(server.requests().back().id, echoed("next")), 1);
+  sim.run_for(0ms);
+  CHECK(next.response.message() == "next");
+}
+
+}  // namespace
+
 TEST_CASE("client memory: an answer for which there is no memory is 12, and its connection goes on") {
   static constexpr std::size_t message = 1'000'000;
   static constexpr std::size_t field = 50'000;
@@ -102,12 +115,7 @@ TEST_CASE(
     CHECK(each.ec.value() == 12);
     CHECK(each.control.ErrorText() == "there is no memory for the metadata that the server sent");
   }
-  started_call next;
-  client.start(next);
-  REQUIRE(server.connections() == 2);
-  server.send(answer(server.requests().back().id, echoed("next")), 1);
-  sim.run_for(0ms);
-  CHECK(next.response.message() == "next");
+  check_that_next_call_connects_anew(sim, server, client);
 }
 
 TEST_CASE("client memory: without memory to read into the connection ends, and its calls with 12") {
@@ -129,10 +137,5 @@ TEST_CASE("client memory: without memory to read into the connection ends, and i
     CHECK(each->ec.value() == 12);
     CHECK(each->control.ErrorText() == "the connection to 10.0.0.1:80 broke: Cannot allocate memory");
   }
-  started_call next;
-  client.start(next);
-  REQUIRE(server.connections() == 2);
-  server.send(answer(server.requests().back().id, echoed("next")), 1);
-  sim.run_for(0ms);
-  CHECK(next.response.message() == "next");
+  check_that_next_call_connects_anew(sim, server, client);
 }
